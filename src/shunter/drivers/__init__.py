@@ -1,0 +1,1 @@
+"""Where runs run: one folder for each kind of compute target."""

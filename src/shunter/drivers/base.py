@@ -1,0 +1,157 @@
+"""All that a compute target owes us: five verbs, and the promises that go with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+from pydantic import BaseModel
+
+from shunter.model.compute import Compute, Facts
+from shunter.model.run import Outcome
+
+__all__ = [
+    "Absent", "Capabilities", "Capacity", "Driver", "Ended", "Facts", "Gone", "Handle", "Home", "Launch", "Running",
+    "Sign", "Unknown",
+]  # fmt: skip
+
+#: How a driver finds a launcher again: a small JSON object that the driver makes and only the driver reads.
+Handle = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a kind of target can do. The support table in the docs is made from it."""
+
+    gpu: bool = False
+    sweeps: bool = False
+    automl: bool = False
+    pipelines: bool = False
+    multi_node: bool = False
+    containers: bool = False
+    attach: bool = True  # attached (it is there already) rather than created
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where a node finds the server, and the files that only the server can read for it."""
+
+    url: str
+    endpoint_file: str
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launcher to be started. `job` is the node's contract (`shunter/node/contract.py`), ready to be written.
+
+    `layout` says where the snapshot's bytes lie on the server: (path, kind, mode, pack file, offset, size or link target).
+    """
+
+    id: str
+    node: str
+    job: Mapping[str, Any]
+    snapshot_id: str
+    layout: Sequence[tuple[str, str, int, str, int, int]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The launcher or its script is alive. `started`: the script was started."""
+
+    started: bool = True
+    pushing: bool = True  # a launcher is there that will bring the outcome home itself
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The outcome is on the node. `pushing` as above: when False, `fetch` must bring the rest."""
+
+    outcome: Outcome
+    pushing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Nothing of it is alive and there is no outcome; `evidence` says how we know. Never said without evidence."""
+
+    evidence: str
+    started: bool = True  # False: the script certainly never ran
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """The node answers and has never seen this launcher: launching it again is safe."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The node does not answer, or not clearly."""
+
+    why: str
+
+
+Sign = Running | Ended | Gone | Absent | Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How much can run at once: slots on each node, and how many nodes there are or could be."""
+
+    slots: int
+    nodes: int = 1
+    gpus: int = 0
+    memory_bytes: int = 0
+    why: str = ""
+
+
+class Driver(Protocol):
+    """One compute target in use.
+
+    - `launch` with the same id twice starts once, also when the first call's answer was lost.
+    - `poll` never raises for one bad handle: it answers Unknown for it.
+    - `cancel` may be repeated, is legal before the launcher came up (it then never starts), and returns before the end.
+    - All verbs may be called again after any error.
+    """
+
+    kind: ClassVar[str]
+    Config: ClassVar[type[BaseModel]]
+    can: ClassVar[Capabilities]
+
+    def __init__(self, compute: Compute, home: Home) -> None: ...
+
+    def capacity(self) -> Capacity:
+        """How much can run at once, from the configuration and what the last probe found. No I/O."""
+        ...
+
+    async def probe(self) -> Facts: ...
+
+    async def launch(self, job: Launch) -> Handle: ...
+
+    async def poll(self, handles: Sequence[Handle]) -> Sequence[Sign]:
+        """A sign for each handle, in the same order."""
+        ...
+
+    async def fetch(self, handle: Handle, stream: str, offset: int) -> bytes:
+        """Read the spool when nobody pushes it home. Empty at the end of the stream."""
+        ...
+
+    async def cancel(self, handle: Handle) -> None: ...
+
+    async def clean(self, handle: Handle) -> None:
+        """Everything is home: the node may forget it. May be repeated."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections. Runs go on."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSlot:
+    """A node that a gang member can be put on, and how many of its slots are free."""
+
+    name: str
+    free: int
+    total: int
+    labels: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""The words we use, as frozen values. Imports nothing of ours."""
