@@ -1,0 +1,147 @@
+"""The way home: frames posted to the server, answered with what it holds, so sending again is always safe.
+
+A report is a list of frames. Each is a header (JSON, its length in four bytes before it) and, for a stream, its bytes:
+`{"stream": "log", "offset": 0, "size": 12}`, `{"started": {...}}`, `{"outcome": {...}}`, `{"move": "outputs/a", ...}`.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+
+from shunter.node.contract import read_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Tuple
+
+    Frame = Tuple[Dict[str, Any], bytes]
+
+CHUNK_BYTES = 1 << 20
+TIMEOUT_SECONDS = 30.0
+
+
+class Refused(Exception):
+    """The server answered, and does not want this: `status` says why."""
+
+    def __init__(self, status, body):
+        # type: (int, bytes) -> None
+        super().__init__("the server answered " + str(status))
+        self.status = status
+        self.body = body
+
+
+class Home:
+    """One kept connection to the server. Raises OSError when the server is away; the caller tries again later."""
+
+    def __init__(self, launch_id, home):
+        # type: (str, Dict[str, Any]) -> None
+        self.path = "/api/v1/node/" + launch_id
+        self.url = str(home.get("url") or "")
+        self.endpoint_file = str(home.get("endpoint_file") or "")
+        self.token = str(home["token"])
+        self._socket = None  # type: Optional[socket.socket]
+        self._unanswered = 0
+        self._buffer = b""
+
+    def post(self, frames):
+        # type: (List[Frame]) -> Dict[str, Any]
+        """Send a report and return the server's answer to it."""
+        for last in (False, True):
+            try:
+                self.send(frames)
+                return self.answer()
+            except OSError:
+                self.close()
+                if last:
+                    raise
+                self._look_up()
+        raise AssertionError
+
+    def send(self, frames):
+        # type: (List[Frame]) -> None
+        """Send a report without waiting for the answer: nothing stands between a script and its start."""
+        body = encode(frames)
+        head = (
+            "POST " + self.path + " HTTP/1.1\r\nHost: shunter\r\nAuthorization: Bearer " + self.token
+            + "\r\nContent-Type: application/octet-stream\r\nContent-Length: " + str(len(body)) + "\r\n\r\n"
+        )  # fmt: skip
+        if self._socket is None:
+            self._socket = self._connect()
+        self._socket.sendall(head.encode() + body)
+        self._unanswered += 1
+
+    def answer(self):
+        # type: () -> Dict[str, Any]
+        """The answer to the newest report; those before it are read and dropped."""
+        found = {}  # type: Dict[str, Any]
+        while self._unanswered:
+            status, body = self._read()
+            self._unanswered -= 1
+            if status != 200:
+                raise Refused(status, body)
+            found = json.loads(body)
+        return found
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = None
+        self._unanswered = 0
+        self._buffer = b""
+
+    def _connect(self):
+        # type: () -> socket.socket
+        if not self.url:
+            self._look_up()
+        scheme, _, rest = self.url.partition("://")
+        host, _, port = rest.rstrip("/").rpartition(":")
+        if not port.isdigit():
+            host, port = rest.rstrip("/"), "443" if scheme == "https" else "80"
+        connection = socket.create_connection((host.strip("[]"), int(port)), timeout=TIMEOUT_SECONDS)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if scheme == "https":
+            import ssl
+
+            return ssl.create_default_context().wrap_socket(connection, server_hostname=host)
+        return connection
+
+    def _look_up(self) -> None:
+        """A restarted server writes where it is now into the endpoint file."""
+        found = read_json(self.endpoint_file) if self.endpoint_file else None
+        if found and found.get("url"):
+            self.url = str(found["url"])
+
+    def _read(self):
+        # type: () -> Tuple[int, bytes]
+        assert self._socket is not None
+        data = self._buffer
+        while b"\r\n\r\n" not in data:
+            more = self._socket.recv(65536)
+            if not more:
+                raise ConnectionResetError("the server closed the connection")
+            data += more
+        head, _, rest = data.partition(b"\r\n\r\n")
+        lines = head.split(b"\r\n")
+        length = 0
+        for line in lines[1:]:
+            name, _, value = line.partition(b":")
+            if name.strip().lower() == b"content-length":
+                length = int(value)
+        while len(rest) < length:
+            more = self._socket.recv(65536)
+            if not more:
+                raise ConnectionResetError("the server closed the connection")
+            rest += more
+        self._buffer = rest[length:]
+        return int(lines[0].split()[1]), rest[:length]
+
+
+def encode(frames):
+    # type: (List[Frame]) -> bytes
+    parts = []
+    for header, payload in frames:
+        text = json.dumps(header).encode()
+        parts += [struct.pack(">I", len(text)), text, payload]
+    return b"".join(parts)

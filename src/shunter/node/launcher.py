@@ -1,0 +1,333 @@
+"""One run on one node: claims the launch, writes out the snapshot, starts the script, watches it, brings everything home.
+
+Forked from the warm parent, or started fresh where none can live. If it dies, another adopts the attempt: the script
+writes straight into files, so nothing breaks with its launcher.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+
+from shunter.node import contract, script, workfolder
+from shunter.node.home import Refused
+from shunter.node.monitor.cpu import Sampler, descendants
+from shunter.node.spool import Spool, Unwanted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Tuple
+
+SAMPLE_SECONDS = 1.0
+BEAT_SECONDS = 10.0
+#: A script that ends within this time is brought home by one report; for a longer one pushing begins.
+SHORT_SECONDS = 0.1
+
+
+def run(folder):
+    # type: (str) -> None
+    """Do the launch in `folder`, unless somebody has taken it."""
+    pid = os.getpid()
+    if not contract.take(folder, "launcher %d %d %s" % (pid, contract.start_time(pid), contract.boot_id())):
+        return
+    job = contract.read_json(os.path.join(folder, "job.json"))
+    assert job is not None
+    Launcher(folder, job).run()
+
+
+def adopt(folder):
+    # type: (str) -> None
+    """Go on with a launch whose launcher died."""
+    claim = contract.Claim.read(folder)
+    job = contract.read_json(os.path.join(folder, "job.json"))
+    if claim is None or job is None or claim.launcher_alive():
+        return
+    pid = os.getpid()
+    contract.add_to_claim(folder, "launcher %d %d %s" % (pid, contract.start_time(pid), contract.boot_id()))
+    Launcher(folder, job).adopt(claim)
+
+
+class Launcher:
+    def __init__(self, folder, job):
+        # type: (str, Dict[str, Any]) -> None
+        self.folder = folder
+        self.job = job
+        self.work = os.path.join(folder, "work")
+        self.log = os.path.join(folder, "log")
+        self.spool = Spool(folder, job)
+        self.began = time.time()
+        self.asked = None  # type: Optional[str]
+        self.oom_before = script.oom_kills()
+        self._wake_read, self._wake_write = os.pipe()
+
+    # The life of a launch, in order.
+
+    def run(self) -> None:
+        self._listen()
+        if self._cancel_asked():
+            return self._never_started({"kind": "canceled", "message": "Canceled before the script was started."})
+        try:
+            workfolder.write_out(self.job["layout"], self.work)
+        except OSError as error:
+            words = script.disk_full(self.folder) if error.errno in (28, 122) else {
+                "code": "snapshot_unwritable", "message": "The snapshot could not be written out: " + str(error), "hint": ""}  # fmt: skip
+            return self._never_started(dict(words, kind="failed"))
+        argv = [self.job["interpreter"], self.job["script"]] + list(self.job["arguments"])
+        if self._cancel_asked():
+            return self._never_started({"kind": "canceled", "message": "Canceled before the script was started."})
+        contract.add_to_claim(self.folder, "starting")
+        self.began = time.time()
+        try:
+            pid = script.start(argv, self._environment(), self.work, self.log)
+        except OSError as error:
+            return self._never_started(dict(script.could_not_start(error, argv, self.folder), kind="failed"))
+        contract.add_to_claim(self.folder, "script %d %d" % (pid, contract.start_time(pid)))
+        self.spool.mark({"started": {"at": self.began, "pid": pid}})
+        self.spool.announce()
+        sampler = Sampler(pid, os.path.join(self.folder, "usage"))
+        status, rusage = self._watch(pid, sampler)
+        self._ended(pid, status, sampler.summary(rusage))
+        return None
+
+    def adopt(self, claim):
+        # type: (contract.Claim) -> None
+        """The script may be running, over, or never have been started. Its wait status, if any, comes from the parent."""
+        self._listen()
+        outcome = contract.read_json(os.path.join(self.folder, "outcome"))
+        if outcome is not None:
+            return self._bring_home(outcome)
+        if not claim.starting:
+            return None  # the driver says Gone, and that the script never ran: dispatch starts a new attempt
+        pid, started = claim.script or (0, 0)
+        if not pid:
+            found = contract.find_processes(self.job["id"])
+            pid = found[0] if found else 0
+            started = contract.start_time(pid) if pid else 0
+            if pid:
+                contract.add_to_claim(self.folder, "script %d %d" % (pid, started))
+        self.spool.mark({"started": {"at": self.began, "pid": pid}})
+        sampler = Sampler(pid, os.path.join(self.folder, "usage"))
+        if pid:
+            self._watch_orphan(pid, started, sampler)
+        found_status = self._status_from_parent()
+        if found_status is None:
+            self._write_outcome({
+                "kind": "failed", "exit_code": None, "signal": None, "code": "outcome_unknown",
+                "message": "The script's launcher was killed, and the script ended without anybody to see its exit status.",
+                "hint": "Its log and outputs are kept. `shunter run rerun` starts it again.",
+            }, sampler.summary())  # fmt: skip
+            return self._bring_home(None)
+        self._ended(pid, found_status, sampler.summary())
+        return None
+
+    # Watching
+
+    def _listen(self) -> None:
+        """Signals only wake the loop: SIGCHLD when the script ended, SIGUSR1 when the driver left a word (cancel)."""
+        os.set_blocking(self._wake_write, False)
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, signal.SIGUSR1, signal.SIGTERM):
+            signal.signal(number, lambda *_: None)
+
+    def _watch(self, pid, sampler):
+        # type: (int, Sampler) -> Tuple[int, Any]
+        """Until the script ends. Its other descendants that come to us as their reaper are waited for on the way."""
+        pushing = None  # type: Optional[Pusher]
+        deadline = self._deadline()
+        kill_at = 0.0
+        next_sample = time.monotonic()
+        while True:
+            while True:
+                try:
+                    found, status, rusage = os.wait4(-1, os.WNOHANG)
+                except ChildProcessError:
+                    raise SystemExit(1) from None
+                if found == pid:
+                    if pushing is not None:
+                        pushing.stop()
+                    return status, rusage
+                if not found:
+                    break
+            now = time.monotonic()
+            if now >= next_sample and now - sampler.began >= SHORT_SECONDS / 2:
+                sampler.sample()
+                next_sample = now + SAMPLE_SECONDS
+            if pushing is None and now - sampler.began >= SHORT_SECONDS:
+                pushing = Pusher(self.spool)
+            kill_at = self._consider_ending(pid, now, deadline, kill_at)
+            pause = min(SHORT_SECONDS if pushing is None else 0.25, max(0.0, next_sample - now) + 0.01)
+            if select.select([self._wake_read], [], [], pause)[0]:
+                os.read(self._wake_read, 512)
+
+    def _watch_orphan(self, pid, started, sampler):
+        # type: (int, int, Sampler) -> None
+        pushing = Pusher(self.spool)
+        deadline = self._deadline()
+        kill_at = 0.0
+        while contract.is_alive(pid, started):
+            sampler.sample()
+            kill_at = self._consider_ending(pid, time.monotonic(), deadline, kill_at)
+            select.select([self._wake_read], [], [], 0.2)
+        pushing.stop()
+
+    def _consider_ending(self, pid, now, deadline, kill_at):
+        # type: (int, float, float, float) -> float
+        """End the script when it was cancelled, has run too long, or its lease is over. Returns when to kill."""
+        if not kill_at:
+            lease = self.job.get("lease_seconds")
+            if self._cancel_asked():
+                self.asked = "cancel"
+            elif now >= deadline:
+                self.asked = "max_duration"
+            elif lease and now - self.spool.heard_at > lease:
+                self.asked = "lease"
+            else:
+                return 0.0
+            script.end(descendants(pid), signal.SIGTERM)
+            return now + float(self.job.get("grace_seconds", 10))
+        if now >= kill_at:
+            script.end(descendants(pid), signal.SIGKILL)
+        return kill_at
+
+    def _cancel_asked(self) -> bool:
+        return self.spool.canceled or os.path.exists(os.path.join(self.folder, "cancel"))
+
+    def _deadline(self) -> float:
+        limit = self.job.get("max_duration_seconds")
+        return time.monotonic() + float(limit) if limit else float("inf")
+
+    def _status_from_parent(self):
+        # type: () -> Optional[int]
+        for _ in range(100):
+            try:
+                with open(os.path.join(self.folder, "exit")) as file:
+                    return int(file.read())
+            except (OSError, ValueError):
+                time.sleep(0.02)
+        return None
+
+    # Ending
+
+    def _ended(self, pid, status, usage):
+        # type: (int, int, Dict[str, Any]) -> None
+        if pid:
+            script.sweep(pid)
+        facts = {"max_duration_seconds": self.job.get("max_duration_seconds"), "peak_mib": usage["working_set_bytes_peak"] >> 20}
+        self._write_outcome(script.describe_end(status, self.asked, self.oom_before, self.log, facts), usage)
+        self._bring_home(None)
+
+    def _never_started(self, words):
+        # type: (Dict[str, Any]) -> None
+        self._write_outcome(dict({"exit_code": None, "signal": None, "code": "", "hint": ""}, **words), {}, started=False)
+        self._bring_home(None)
+
+    def _write_outcome(self, words, usage, started=True):
+        # type: (Dict[str, Any], Dict[str, Any], bool) -> None
+        outcome = dict(words, started_at=self.began if started else None, ended_at=time.time(), usage=usage)
+        data = json.dumps(outcome).encode()
+        tries = 0
+        while True:
+            try:
+                contract.write_whole(os.path.join(self.folder, "outcome"), data, sync=True)
+                return
+            except OSError:  # a full disk: the outcome waits for room, it is not thrown away
+                tries += 1
+                time.sleep(patience(tries))
+
+    def _bring_home(self, outcome):
+        # type: (Optional[Dict[str, Any]]) -> None
+        outcome = outcome or contract.read_json(os.path.join(self.folder, "outcome"))
+        try:
+            for top in ("outputs", "logs"):
+                if next(workfolder.kept_files(self.work, top), None) is not None:
+                    self.spool.mark({"ended": {"at": time.time()}})
+                    self.spool.push_all(None, patience)
+                    self.spool.send_files(top, patience)
+            self.spool.push_all({"outcome": outcome}, patience)
+        except Unwanted:
+            pass
+        workfolder.remove(self.work)
+        contract.write_whole(os.path.join(self.folder, "done"), b"")
+
+    def _environment(self):
+        # type: () -> Dict[str, str]
+        env = {k: v for k, v in os.environ.items() if not k.startswith("SHUNTER_")} if self.job.get("inherit_env", True) else {}
+        env.update(self.job.get("base_env") or {})
+        env.update(self.job.get("env") or {})
+        client = os.path.join(os.path.dirname(os.path.abspath(__file__)), "client")
+        # PYTHONSAFEPATH would hide the script's own folder; ours must come first only for the flusher.
+        env["PYTHONPATH"] = client + (os.pathsep + env["PYTHONPATH"] if env.get("PYTHONPATH") else "")
+        for name in ("run_id", "attempt", "node_index", "node_count", "experiment", "workspace", "run_name", "snapshot_id"):
+            if self.job.get(name) is not None:
+                env["SHUNTER_" + name.upper()] = str(self.job[name])
+        env["SHUNTER_LAUNCH_ID"] = self.job["id"]
+        env["SHUNTER_SPOOL"] = self.folder
+        env["SHUNTER_OUTPUT_DIR"] = os.path.join(self.work, "outputs")
+        return env
+
+
+class Pusher:
+    """A thread that keeps the server up to date while the script runs: quickly at first, then a few times a second."""
+
+    def __init__(self, spool):
+        # type: (Spool) -> None
+        import threading
+
+        self.spool = spool
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._push, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _push(self) -> None:
+        pause, tries, beat = 0.02, 0, time.monotonic()
+        try:
+            os.nice(5)  # the script comes first
+        except OSError:
+            pass
+        while not self._stop.is_set():
+            try:
+                due = time.monotonic() - beat >= BEAT_SECONDS
+                if due or self.spool.behind():
+                    whole = self.spool.push(beat=due)
+                    beat = time.monotonic()
+                    tries = 0
+                    if not whole:
+                        continue
+                if self.spool.wanted:
+                    for top in list(self.spool.wanted):
+                        self._copy(top)
+            except Unwanted:
+                return
+            except (OSError, Refused):
+                tries += 1
+            pause = patience(tries) if tries else min(pause * 1.3, 0.25)
+            self._stop.wait(pause)
+
+    def _copy(self, top):
+        # type: (str) -> None
+        """Somebody asked for the outputs so far: they are pushed, not moved, as the script is still using them."""
+        collect, self.spool.collect = self.spool.collect, "push"
+        try:
+            self.spool.wanted = []
+            self.spool.send_files(top, patience)
+        finally:
+            self.spool.collect = collect
+
+
+def patience(tries):
+    # type: (int) -> float
+    """How long to wait before the next try: short at first, at most half a minute."""
+    return float(min(0.05 * 1.7 ** min(tries, 20), 30.0))
+
+
+if __name__ == "__main__":
+    # The lean fresh launcher, for machines without a warm parent: python launcher.py FOLDER
+    run(sys.argv[1])

@@ -1,0 +1,1 @@
+"""What the run does with its machine."""

@@ -1,0 +1,187 @@
+"""One launch's spool: what there is to push, how far the server has it, and a pusher that never tires."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from shunter.node.contract import STREAMS
+from shunter.node.home import CHUNK_BYTES, Home, Refused
+from shunter.node.workfolder import kept_files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional, Tuple
+
+    from shunter.node.home import Frame
+
+
+class Unwanted(Exception):
+    """The server no longer knows this launch, or may not be told: there is nobody to push to."""
+
+
+class Spool:
+    """Everything in `folder` that must come home. Offsets are the server's word; nothing is kept but its answers."""
+
+    def __init__(self, folder, job):
+        # type: (str, Dict[str, Any]) -> None
+        self.folder = folder
+        self.home = Home(job["id"], job["home"])
+        self.held = {}  # type: Dict[str, int]
+        self.marks = []  # type: List[Dict[str, Any]]
+        self.canceled = False
+        self.wanted = []  # type: List[str]
+        self.heard_at = time.monotonic()
+        self.collect = job.get("collect", "push")
+
+    def mark(self, header):
+        # type: (Dict[str, Any]) -> None
+        """A state message (`started`, `outcome`): sent with the next report, kept until it is answered."""
+        self.marks.append(header)
+
+    def announce(self) -> None:
+        """Send what is marked and do not wait for the answer. A server that is away hears it later."""
+        try:
+            self.home.send([(m, b"") for m in self.marks])
+        except OSError:
+            self.home.close()
+
+    def behind(self):
+        # type: () -> bool
+        return bool(self.marks) or any(size > self.held.get(name, 0) for name, size in self._streams())
+
+    def push(self, beat=False):
+        # type: (bool) -> bool
+        """One report of what the server does not have. True when nothing is left. Raises OSError, Refused, Unwanted."""
+        frames, whole = self._frames()
+        if not frames and not beat:
+            return True
+        sent = list(self.marks)
+        try:
+            answer = self.home.post([(m, b"") for m in sent] + frames)
+        except Refused as error:
+            if error.status in (401, 403, 404, 410):
+                raise Unwanted(str(error)) from error
+            raise
+        self._take(answer)
+        self.marks = [m for m in self.marks if m not in sent]
+        return whole
+
+    def push_all(self, last, patience):
+        # type: (Optional[Dict[str, Any]], Callable[[int], float]) -> None
+        """Push until everything is home, the mark `last` in the final report. Waits as long as it takes."""
+        tries = 0
+        while True:
+            try:
+                frames, whole = self._frames()
+                if whole and last is not None:
+                    self.marks.append(last)
+                    last = None
+                if self.push() and not self.behind():
+                    return
+                tries = 0
+            except (OSError, Refused):
+                tries += 1
+                time.sleep(patience(tries))
+
+    def _take(self, answer):
+        # type: (Dict[str, Any]) -> None
+        self.heard_at = time.monotonic()
+        held = answer.get("held") or {}
+        self.held.update({str(k): int(v) for k, v in held.items()})
+        self.canceled = self.canceled or bool(answer.get("cancel"))
+        self.wanted = list(answer.get("want") or [])
+
+    def _streams(self):
+        # type: () -> List[Tuple[str, int]]
+        found = []
+        for name in STREAMS:
+            try:
+                found.append((name, os.stat(os.path.join(self.folder, name)).st_size))
+            except OSError:
+                continue
+        work = os.path.join(self.folder, "work")
+        for path, size, _ in kept_files(work, "logs"):
+            found.append(("files/" + path, size))
+        return found
+
+    def _frames(self):
+        # type: () -> Tuple[List[Frame], bool]
+        """At most about a chunk of what the server lacks, and whether that is all."""
+        frames = []  # type: List[Frame]
+        room = CHUNK_BYTES
+        for name, size in self._streams():
+            offset = self.held.get(name, 0)
+            if size <= offset:
+                continue
+            if room <= 0:
+                return frames, False
+            data = self._read(name, offset, min(room, size - offset))
+            if data:
+                frames.append(({"stream": name, "offset": offset, "size": len(data)}, data))
+                room -= len(data)
+            if offset + len(data) < size:
+                return frames, False
+        return frames, True
+
+    def _read(self, name, offset, size):
+        # type: (str, int, int) -> bytes
+        path = os.path.join(self.folder, "work", name[6:]) if name.startswith("files/") else os.path.join(self.folder, name)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        except OSError:
+            return b""
+        try:
+            return os.pread(fd, size, offset)
+        finally:
+            os.close(fd)
+
+    def send_files(self, top, patience):
+        # type: (str, Callable[[int], float]) -> None
+        """Bring all regular files below work/`top` home: moved where the server shares the disk, else pushed by offset."""
+        work = os.path.join(self.folder, "work")
+        files = list(kept_files(work, top))
+        for start in range(0, len(files), 500):
+            self._send_some(files[start : start + 500], patience)
+
+    def _send_some(self, files, patience):
+        # type: (List[Tuple[str, int, int]], Callable[[int], float]) -> None
+        tries = 0
+        while files:
+            try:
+                if self.collect == "move":
+                    self._take(self.home.post([({"move": path, "total": size, "mtime": mtime / 1e9}, b"") for path, size, mtime in files]))
+                    return
+                path, size, mtime = files[0]
+                self._send_one(path, size, mtime)
+                files = files[1:]
+                tries = 0
+            except Refused as error:
+                if error.status in (401, 403, 404, 410):
+                    raise Unwanted(str(error)) from error
+                tries += 1
+                time.sleep(patience(tries))
+            except OSError:
+                tries += 1
+                time.sleep(patience(tries))
+
+    def _send_one(self, path, size, mtime):
+        # type: (str, int, int) -> None
+        name = "files/" + path
+        # Ask what the server holds first: after a cut it may have most of the file.
+        self._take(self.home.post([({"stream": name, "offset": 0, "size": 0, "total": size, "mtime": mtime / 1e9}, b"")]))
+        while self.held.get(name, 0) < size:
+            offset = self.held.get(name, 0)
+            data = self._read(name, offset, min(4 * CHUNK_BYTES, size - offset))
+            if not data:
+                return
+            self._take(self.home.post([({"stream": name, "offset": offset, "size": len(data), "total": size}, data)]))
+
+
+def say(folder, kind, **data):
+    # type: (str, str, **Any) -> None
+    """Append to the stream `events`: what the node is doing, for people who wait."""
+    line = json.dumps(dict(data, at=round(time.time(), 3), kind=kind))
+    with open(os.path.join(folder, "events"), "a") as file:
+        file.write(line + "\n")

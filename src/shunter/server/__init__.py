@@ -1,0 +1,1 @@
+"""The control plane: one process, one SQL database, one folder for blobs."""

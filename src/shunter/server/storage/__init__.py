@@ -1,0 +1,1 @@
+"""One small store for each noun."""

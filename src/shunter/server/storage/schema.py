@@ -1,0 +1,153 @@
+"""The tables. A change here comes with a migration in `migrations/versions` (a test compares the two)."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
+
+#: The newest migration. `database.py` compares it with what a database says of itself.
+REVISION = "0001"
+
+metadata = MetaData()
+
+settings = Table(
+    "settings",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
+workspaces = Table(
+    "workspaces",
+    metadata,
+    Column("name", String(200), primary_key=True),
+    Column("created_at", Float, nullable=False),
+    Column("settings", Text, nullable=False, server_default="{}"),
+    Column("tags", Text, nullable=False, server_default="{}"),
+)
+
+experiments = Table(
+    "experiments",
+    metadata,
+    Column("workspace", String(200), primary_key=True),
+    Column("name", String(200), primary_key=True),
+    Column("created_at", Float, nullable=False),
+    Column("tags", Text, nullable=False, server_default="{}"),
+    Column("last_number", Integer, nullable=False, server_default="0"),
+)
+
+computes = Table(
+    "computes",
+    metadata,
+    Column("workspace", String(200), primary_key=True),
+    Column("name", String(64), primary_key=True),
+    Column("kind", String(64), nullable=False),
+    Column("config", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("state", String(32), nullable=False),
+    Column("reason", Text, nullable=False, server_default=""),
+    Column("facts", Text, nullable=False, server_default="{}"),
+    Column("tags", Text, nullable=False, server_default="{}"),
+    Column("version", Integer, nullable=False, server_default="0"),
+)
+
+snapshots = Table(
+    "snapshots",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("manifest", LargeBinary, nullable=False),
+    Column("files", Integer, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("created_at", Float, nullable=False),
+)
+
+blobs = Table(
+    "blobs",
+    metadata,
+    Column("digest", String(64), primary_key=True),
+    Column("pack", String(128), nullable=False),
+    Column("offset", BigInteger, nullable=False),
+    Column("size", BigInteger, nullable=False),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("workspace", String(200), nullable=False),
+    Column("experiment", String(200), nullable=False),
+    Column("name", String(200), nullable=False),
+    Column("alias", String(260), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("target", String(64), nullable=False),
+    Column("status", String(20), nullable=False),
+    Column("snapshot_id", String(64), nullable=False),
+    Column("script", Text, nullable=False),
+    Column("arguments", Text, nullable=False),
+    Column("config", Text, nullable=False),
+    Column("node_count", Integer, nullable=False),
+    Column("slots", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("max_attempts", Integer, nullable=False),
+    Column("parent_id", String(32)),
+    Column("priority", Integer, nullable=False),
+    Column("exit_code", Integer),
+    Column("reason", Text, nullable=False),
+    Column("error", Text),
+    Column("submitted_at", Float, nullable=False),
+    Column("since", Float, nullable=False),
+    Column("started_at", Float),
+    Column("ended_at", Float),
+    Column("deadline_at", Float),
+    Column("cancel_requested", Boolean, nullable=False),
+    Column("tags", Text, nullable=False),
+    Column("properties", Text, nullable=False),
+    Column("usage", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+    Index("runs_by_queue", "workspace", "target", "status", "priority", "submitted_at"),
+    Index("runs_by_status", "status", "submitted_at"),
+    Index("runs_by_time", "workspace", "submitted_at"),
+    Index("runs_by_experiment", "workspace", "experiment", "submitted_at"),
+    Index("runs_by_alias", "alias", unique=True),
+    Index("runs_by_parent", "parent_id"),
+)
+
+launches = Table(
+    "launches",
+    metadata,
+    Column("run_id", String(32), primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("node_index", Integer, primary_key=True),
+    Column("state", String(16), nullable=False),
+    Column("node", String(128), nullable=False),
+    Column("handle", Text, nullable=False),
+    Column("intended_at", Float, nullable=False),
+    Column("started_at", Float),
+    Column("ended_at", Float),
+    Column("outcome", Text),
+    Column("evidence", Text, nullable=False),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("run_id", String(32), nullable=False),
+    Column("at", Float, nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("status", String(20), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("data", Text, nullable=False),
+    Index("events_by_run", "run_id", "seq"),
+)
