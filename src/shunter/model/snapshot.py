@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -54,38 +53,56 @@ class GitState(NamedTuple):
     remote: str | None
 
 
-@dataclass(frozen=True)
 class Manifest:
-    """The entries of a snapshot, sorted by path and checked: every Manifest made by `of` or `from_bytes` is safe to
-    write below an empty folder.
+    """The entries of a snapshot, sorted by path: a frozen value around the canonical encoding.
+
+    Every Manifest made by `of` or `from_bytes` was checked and is safe to write below an empty folder.
 
     >>> one = Manifest.of([Entry.file("train.py", size=0, digest="0" * 64), Entry.link("latest", "train.py")])
     >>> [entry.path for entry in one.entries]
     ['latest', 'train.py']
-    >>> Manifest.from_bytes(one.to_bytes()).snapshot_id == one.snapshot_id
+    >>> Manifest.from_bytes(one.to_bytes()) == one
     True
     """
 
-    entries: tuple[Entry, ...]
+    def __init__(self, encoded: bytes) -> None:
+        """Trusts its argument; outside of this module use `of`, `of_walk` or `from_bytes`."""
+        self._encoded = encoded
 
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> Manifest:
         """The manifest of these entries in any order. Raises SnapshotError naming all offenders."""
         ordered = tuple(sorted(entries))
         _check(ordered)
-        return cls(ordered)
+        return cls(_encode(_record(entry) for entry in ordered))
+
+    @classmethod
+    def of_walk(cls, files: Iterable[tuple[str, bool, int, str]], links: Mapping[str, str]) -> Manifest:
+        """The manifest of (path, executable, size, digest) in any order, made without a check and without an object
+        per file: for the walk over a folder, which has seen to everything itself."""
+        records = [
+            (path, f"f {'755' if executable else '644'} {size} {digest} {path}\0")
+            for path, executable, size, digest in files
+        ]
+        records += [(path, f"l {path}\0{target}\0") for path, target in links.items()]
+        records.sort()
+        return cls(_encode(record for _, record in records))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Manifest:
         """Read the canonical encoding. It comes from outside: whatever is not exactly canonical and safe is refused."""
         entries = tuple(_decode(data))
         _check(entries)
-        manifest = cls(entries)
-        manifest.__dict__["_encoded"] = bytes(data)
+        manifest = cls(bytes(data))
+        manifest.__dict__["entries"] = entries
         return manifest
 
     def to_bytes(self) -> bytes:
         return self._encoded
+
+    @cached_property
+    def entries(self) -> tuple[Entry, ...]:
+        return tuple(_decode(self._encoded))
 
     @cached_property
     def snapshot_id(self) -> str:
@@ -94,16 +111,21 @@ class Manifest:
 
     @cached_property
     def total_bytes(self) -> int:
-        return sum(entry[3] for entry in self.entries)
+        return sum(entry.size for entry in self.entries)
 
     @cached_property
     def blobs(self) -> Mapping[str, int]:
         """Digest → size of every distinct content; equal files are one blob."""
-        return {entry[4]: entry[3] for entry in self.entries if entry[4]}
+        return {entry.digest: entry.size for entry in self.entries if entry.digest}
 
-    @cached_property
-    def _encoded(self) -> bytes:
-        return _encode(self.entries)
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Manifest) and other._encoded == self._encoded
+
+    def __hash__(self) -> int:
+        return hash(self._encoded)
+
+    def __repr__(self) -> str:
+        return f"<Manifest {self.snapshot_id[:12]}>"
 
 
 def link_problem(path: str, target: str, links: Mapping[str, str]) -> str | None:
@@ -175,11 +197,13 @@ _FILE_RECORD = re.compile(r"f (644|755) (0|[1-9][0-9]{0,15}) ([0-9a-f]{64}) (.*)
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-def _encode(entries: Iterable[Entry]) -> bytes:
-    records = [
-        f"f {mode:o} {size} {digest} {path}\0" if kind == "file" else f"l {path}\0{target}\0"
-        for path, kind, mode, size, digest, target in entries
-    ]
+def _record(entry: Entry) -> str:
+    if entry.kind == "link":
+        return f"l {entry.path}\0{entry.target}\0"
+    return f"f {entry.mode:o} {entry.size} {entry.digest} {entry.path}\0"
+
+
+def _encode(records: Iterable[str]) -> bytes:
     return (_FIRST_LINE + "".join(records)).encode()
 
 

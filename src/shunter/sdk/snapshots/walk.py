@@ -156,8 +156,8 @@ def _special(entry: os.DirEntry[str]) -> str:
         mode = entry.stat(follow_symlinks=False).st_mode
     except OSError:
         return "a special file"
-    kinds = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a device", stat.S_IFCHR: "a device"}
-    return kinds.get(stat.S_IFMT(mode), "a special file")
+    kinds = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
+    return kinds.get(stat.S_IFMT(mode), "a device")
 
 
 def _rules_of(root: str) -> IgnoreFile | None:
@@ -168,7 +168,7 @@ def _rules_of(root: str) -> IgnoreFile | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise SnapshotError(f".amlignore cannot be read: {error.strerror}", hint="Without it nobody knows what to send.") from error
+        raise _unreadable(".amlignore", error) from error
 
 
 def _with_gitignore(levels: _Levels, folder: str, prefix: str) -> _Levels:
@@ -176,7 +176,11 @@ def _with_gitignore(levels: _Levels, folder: str, prefix: str) -> _Levels:
         with open(os.path.join(folder, ".gitignore"), "rb") as file:
             rules = IgnoreFile(lines_of(file.read()))
     except OSError as error:
-        raise SnapshotError(
-            f"{prefix}.gitignore cannot be read: {error.strerror}", hint="Without it nobody knows what to send."
-        ) from error
+        raise _unreadable(f"{prefix}.gitignore", error) from error
     return ((rules, len(prefix), f"{prefix}.gitignore"), *levels)
+
+
+def _unreadable(file: str, error: OSError) -> SnapshotError:
+    return SnapshotError(
+        f"{file} cannot be read: {error.strerror}", hint="It says what to leave out: make it readable."
+    )
