@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, Self
 
@@ -61,7 +61,9 @@ class Container:
         if self.image and self.dockerfile:
             raise EnvironmentInvalid("An environment has an image or a Dockerfile, not both.")
         if self.context not in ("", "snapshot"):
-            raise EnvironmentInvalid(f"The build context {self.context!r} is not known.", hint="It is '' or 'snapshot'.")
+            raise EnvironmentInvalid(
+                f"The build context {self.context!r} is not known.", hint="It is '' or 'snapshot'."
+            )
         if self.pull not in ("missing", "always", "never"):
             raise EnvironmentInvalid(f"pull={self.pull!r} is not known.", hint="It is missing, always or never.")
 
@@ -83,18 +85,18 @@ class Environment:
     name: str = ""
     version: str = ""
     python: str = ""
-    packages: tuple[str, ...] = ()
-    constraints: tuple[str, ...] = ()
-    conda_packages: tuple[str, ...] = ()
-    channels: tuple[str, ...] = ()
+    packages: Sequence[str] = ()
+    constraints: Sequence[str] = ()
+    conda_packages: Sequence[str] = ()
+    channels: Sequence[str] = ()
     package_source: str = ""
     user_managed: bool = False
     interpreter: str = ""
     container: Container | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     index_url: str = ""
-    extra_index_urls: tuple[str, ...] = ()
-    find_links: tuple[str, ...] = ()
+    extra_index_urls: Sequence[str] = ()
+    find_links: Sequence[str] = ()
     offline: bool = False
     files: Mapping[str, str] = field(default_factory=dict)
     azureml: str = "ours"
@@ -222,7 +224,13 @@ def _to_wire(value: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for one in fields(value):
         here = getattr(value, one.name)
-        default = one.default if one.default is not MISSING else one.default_factory() if one.default_factory is not MISSING else None
+        default = (
+            one.default
+            if one.default is not MISSING
+            else one.default_factory()
+            if one.default_factory is not MISSING
+            else None
+        )
         if here == default:
             continue
         if isinstance(here, tuple):

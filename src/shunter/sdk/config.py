@@ -8,6 +8,7 @@ AttributeError: RunConfiguration has no attribute 'nodes'. Did you mean 'node_co
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -59,8 +60,10 @@ class RunConfiguration:
             value = value.name  # a compute target itself
         super().__setattr__(name, value)
 
-    def save(self, path: str | Path | None = None, name: str | None = None, separate_environment_yaml: bool = False) -> Path:
-        """Write `NAME.runconfig` into `.azureml/` (or an existing `aml_config/`) of the folder `path`; returns the file."""
+    def save(
+        self, path: str | Path | None = None, name: str | None = None, separate_environment_yaml: bool = False
+    ) -> Path:
+        """Write `NAME.runconfig` into `.azureml/` (or an existing `aml_config/`) of the folder `path`."""
         from shunter.sdk.runconfig_file import save
 
         return save(self, Path(path or "."), name, separate_environment_yaml)
@@ -82,6 +85,7 @@ class RunConfiguration:
         """What a submit sends: only what was said."""
         found: dict[str, Any] = {
             "environment": self._environment_wire(),
+            "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
             "env": {str(k): str(v) for k, v in (self.environment_variables or {}).items()} or None,
             "max_duration_seconds": positive("max_run_duration_seconds", self.max_run_duration_seconds),
             "node_count": positive("node_count", self.node_count),
@@ -134,7 +138,9 @@ class ScriptRunConfig:
         if self.target is None:
             self.target = self.compute_target
         elif self.compute_target is not None and self.compute_target != self.target:
-            raise UsageError("target and compute_target name two different targets.", hint="They mean the same: give one.")
+            raise UsageError(
+                "target and compute_target name two different targets.", hint="They mean the same: give one."
+            )
         given = self.run_config or RunConfiguration()
         values = {f.name: getattr(given, f.name) for f in fields(given)}
         values["sections"] = dict(given.sections)

@@ -38,12 +38,16 @@ class Environment(model.Environment):
         return cls(name=name, container=_container(rest, image=image, interpreter=interpreter), **rest)
 
     @classmethod
-    def from_dockerfile(cls, dockerfile: str | Path, name: str = "", *, context: str = "", interpreter: str = "", **rest: Any) -> Environment:
+    def from_dockerfile(
+        cls, dockerfile: str | Path, name: str = "", *, context: str = "", interpreter: str = "", **rest: Any
+    ) -> Environment:
         """An image built on the node from a Dockerfile: a path to one, or its text."""
         text = str(dockerfile)
         if "\n" not in text and not re.match(r"(?i)\s*from\s", text):
             text = _read(Path(text))
-        return cls(name=name, container=_container(rest, dockerfile=text, context=context, interpreter=interpreter), **rest)
+        return cls(
+            name=name, container=_container(rest, dockerfile=text, context=context, interpreter=interpreter), **rest
+        )
 
     @classmethod
     def from_requirements(cls, path: str | Path, name: str = "", **rest: Any) -> Environment:
@@ -77,14 +81,14 @@ class Environment(model.Environment):
 
 
 def environment_wire(environment: model.Environment | str | Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """What a submit sends for an environment: its content, or `{"ref": "name:version"}` for one the server knows."""
+    """What a submit sends: the content, or `{"ref": "name:version"}` for one the server knows."""
     if environment is None:
         return None
     if isinstance(environment, str):
         if not _REFERENCE.fullmatch(environment):
             raise EnvironmentInvalid(
                 f"{environment!r} is not the name of an environment.",
-                hint="Give NAME or NAME:VERSION; `shunter env list` shows them. For a file: Environment.from_file(path).",
+                hint="Give NAME or NAME:VERSION (`shunter env list` shows them), or Environment.from_file(path).",
             )
         return {"ref": environment}
     if isinstance(environment, model.Environment):
