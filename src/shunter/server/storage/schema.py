@@ -151,3 +151,71 @@ events = Table(
     Column("data", Text, nullable=False),
     Index("events_by_run", "run_id", "seq"),
 )
+
+#: What has been understood of a stream, in the same transaction as the rows that came of it.
+ingested = Table(
+    "ingested",
+    metadata,
+    Column("launch_id", String(64), primary_key=True),
+    Column("stream", String(32), primary_key=True),
+    Column("offset", BigInteger, nullable=False),
+    Column("bad_lines", Integer, nullable=False, server_default="0"),
+)
+
+#: One row for each metric of a run. Its points lie in a file (`storage/metrics.py`), of which `bytes` count.
+metrics = Table(
+    "metrics",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("run_id", String(32), nullable=False),
+    Column("name", String(255), nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("count", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("integral", Boolean, nullable=False),
+    Column("last", Text, nullable=False),
+    Column("last_step", BigInteger, nullable=False),
+    Column("last_value", Float),
+    Column("min_value", Float),
+    Column("max_value", Float),
+    Column("updated_at", Float, nullable=False),
+    Index("metrics_by_run", "run_id", "name", "kind", unique=True),
+)
+
+secrets = Table(
+    "secrets",
+    metadata,
+    Column("workspace", String(200), primary_key=True),
+    Column("name", String(127), primary_key=True),
+    Column("sealed", LargeBinary, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("updated_at", Float, nullable=False),
+)
+
+#: Versions of what scripts wrote under SHUNTER_CHECKPOINT_DIR; `files` says which contents each has.
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    Column("run_id", String(32), primary_key=True),
+    Column("node_index", Integer, primary_key=True),
+    Column("name", String(255), primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("attempt", Integer, nullable=False),
+    Column("at", Float, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("files", Text, nullable=False),
+)
+
+#: Who is to be told that a run is over, and how far that came.
+notices = Table(
+    "notices",
+    metadata,
+    Column("run_id", String(32), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("target", Text, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("next_at", Float, nullable=False),
+    Column("words", Text, nullable=False),
+    Index("notices_by_state", "state", "next_at"),
+)

@@ -1,0 +1,1 @@
+"""The first SDK's names inside a run: always ours, over `shunter.run`."""
