@@ -40,7 +40,8 @@ _ALWAYS = {Status.CANCEL_REQUESTED, Status.FAILED, Status.CANCELED}
 #: The only way a run moves. Backwards to Queued is a new attempt; everything else goes forward or aside.
 MOVES: Mapping[Status, frozenset[Status]] = {
     Status.NOT_STARTED: frozenset({Status.QUEUED} | _ALWAYS | {Status.RUNNING, Status.COMPLETED}),
-    Status.QUEUED: frozenset({Status.PROVISIONING, Status.PREPARING, Status.STARTING} | _ALWAYS),
+    # Completed: a lost attempt that comes back with a success while its successor is still queued is not run again.
+    Status.QUEUED: frozenset({Status.PROVISIONING, Status.PREPARING, Status.STARTING, Status.COMPLETED} | _ALWAYS),
     Status.PROVISIONING: frozenset(
         {Status.QUEUED, Status.PREPARING, Status.STARTING, Status.RUNNING, Status.NOT_RESPONDING}
         | {Status.FINALIZING, Status.COMPLETED}

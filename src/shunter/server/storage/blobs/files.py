@@ -70,8 +70,8 @@ class FileBlobs:
             for data in _read(file, size):
                 hasher.update(data)
                 yield data
-        if hasher.hexdigest() != digest:
-            raise BlobCorrupt(f"blob {digest[:12]} in {self._packs} is damaged", hint=_SUBMIT_AGAIN)
+            if hasher.hexdigest() != digest:
+                raise BlobCorrupt(f"blob {digest[:12]} in {file.name} is damaged", hint=_SUBMIT_AGAIN)
 
     def read(self, digest: str) -> bytes:
         return b"".join(self.stream(digest))
@@ -136,7 +136,8 @@ class FileBlobs:
 
     @contextlib.contextmanager
     def _open(self, digest: str) -> Iterator[tuple[BinaryIO, int]]:
-        """The pack of this blob, at its first byte, and its size."""
+        """The pack of this blob, at its first byte, and its size. What turns out to be damaged is held no longer, so
+        that the next submit sends it anew."""
         lost = ""
         while True:
             row = self._index.find([digest]).get(digest)
@@ -147,13 +148,19 @@ class FileBlobs:
                 break
             except FileNotFoundError as error:
                 if row.pack == lost:
+                    if self._path(row.pack).parent.is_dir():  # else the whole disk may be away, and come back
+                        self._index.remove([digest])
                     raise BlobCorrupt(
                         f"blob {digest[:12]}: its pack {row.pack} is gone from {self._packs}", hint=_SUBMIT_AGAIN
                     ) from error
                 lost = row.pack  # a clean-up may have moved it between the two lines above: look again
         with file:
             file.seek(row.offset)
-            yield file, row.size
+            try:
+                yield file, row.size
+            except BlobCorrupt:
+                self._index.remove([digest])
+                raise
 
     @contextlib.contextmanager
     def _new_pack(self) -> Iterator[NewPack]:

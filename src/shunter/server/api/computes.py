@@ -1,0 +1,82 @@
+"""Compute targets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+
+from shunter.drivers.registry import driver_class, kinds
+from shunter.errors import ShunterError
+from shunter.model.run import PLACED, Status
+from shunter.server.api.context import Server, in_thread
+from shunter.server.api.wire import compute_wire
+from shunter.server.services import computes as service
+
+router = APIRouter(prefix="/api/v1")
+
+
+class ComputeBody(BaseModel):
+    name: str
+    kind: str
+    config: dict[str, Any] = {}
+    tags: dict[str, str] = {}
+
+
+class ConfigBody(BaseModel):
+    config: dict[str, Any]
+
+
+@router.post("/workspaces/{workspace}/computes", status_code=201)
+async def add(workspace: str, body: ComputeBody, server: Server) -> dict[str, Any]:
+    return compute_wire(await service.add_compute(server, workspace, body.name, body.kind, body.config, body.tags))
+
+
+@router.get("/workspaces/{workspace}/computes")
+async def list_computes(workspace: str, server: Server) -> list[dict[str, Any]]:
+    server.workspaces.check(workspace)
+    return [compute_wire(c) for c in await in_thread(server.computes.list, workspace)]
+
+
+@router.get("/workspaces/{workspace}/computes/{name}")
+async def show(workspace: str, name: str, server: Server) -> dict[str, Any]:
+    compute = await in_thread(server.computes.get, workspace, name)
+    running = await in_thread(lambda: server.runs.list(workspace, target=name, statuses=PLACED, limit=200))
+    queued = await in_thread(lambda: server.runs.list(workspace, target=name, statuses=[Status.QUEUED], limit=1000))
+    try:
+        capacity = server.targets.driver(workspace, name).capacity()
+        room: dict[str, Any] = {"slots": capacity.slots, "nodes": capacity.nodes, "gpus": capacity.gpus}
+    except ShunterError as error:
+        room = {"problem": error.message}
+    runs = [{"id": r.id, "name": r.name, "status": str(r.status), "slots": r.slots} for r in running]
+    return {**compute_wire(compute), "capacity": room, "running": runs, "queued": len(queued)}
+
+
+@router.post("/workspaces/{workspace}/computes/{name}/probe")
+async def probe(workspace: str, name: str, server: Server) -> dict[str, Any]:
+    return compute_wire(await service.probe_compute(server, workspace, name))
+
+
+@router.patch("/workspaces/{workspace}/computes/{name}")
+async def update(workspace: str, name: str, body: ConfigBody, server: Server) -> dict[str, Any]:
+    return compute_wire(await in_thread(service.update_compute, server, workspace, name, body.config))
+
+
+@router.delete("/workspaces/{workspace}/computes/{name}", status_code=204)
+async def delete(workspace: str, name: str, server: Server) -> None:
+    await in_thread(service.delete_compute, server, workspace, name)
+
+
+@router.get("/kinds")
+async def list_kinds() -> list[dict[str, Any]]:
+    """The kinds of targets this server knows, their options and what they can do; one that fails to load says why."""
+    found = []
+    for kind in sorted(kinds()):
+        try:
+            cls = driver_class(kind)
+            can = {name: getattr(cls.can, name) for name in cls.can.__dataclass_fields__}
+            found.append({"kind": kind, "can": can, "config": cls.Config.model_json_schema()})
+        except ShunterError as error:
+            found.append({"kind": kind, "problem": error.message, "hint": error.hint})
+    return found

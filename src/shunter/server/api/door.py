@@ -1,0 +1,67 @@
+"""The door: every call passes here, and shows its token. In one place, so that no route can forget it."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from shunter.errors import AuthError, ShunterError
+from shunter.server.tokens import Tokens
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_NODE = re.compile(r"/api/v1/node/([0-9a-f]{32})\.\d{1,9}\.\d{1,9}(/.*)?")
+
+
+class Door:
+    """ASGI middleware. A run's token opens only `/api/v1/node/LAUNCH…` of that run; the owner's opens everything else."""
+
+    def __init__(self, app: Asgi, tokens: Tokens) -> None:
+        self.app = app
+        self.tokens = tokens
+        self.last_call = time.monotonic()
+        self.under_way = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        try:
+            scope["caller"] = caller = self.tokens.caller(_authorization(scope))
+            match = _NODE.fullmatch(scope["path"])
+            if caller.run_id is not None and (match is None or match[1] != caller.run_id):
+                raise AuthError("A run's token reaches only that run.", hint="Use your own token for this.")
+            if caller.run_id is None and match is not None:
+                raise AuthError("Only a run's own token can report for it.")
+        except ShunterError as error:
+            await refuse(send, error)
+            return
+        if caller.run_id is None:
+            self.last_call = time.monotonic()
+        self.under_way += 1
+        try:
+            await self.app(scope, receive, send)
+        finally:
+            self.under_way -= 1
+            if caller.run_id is None:
+                self.last_call = time.monotonic()
+
+
+async def refuse(send: Send, error: ShunterError) -> None:
+    body = json.dumps({"error": error.to_wire()}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": error.http_status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _authorization(scope: Scope) -> str | None:
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            return str(value.decode("latin-1"))
+    return None

@@ -1,0 +1,1 @@
+"""What comes home: logs, metrics, utilisation, outputs."""

@@ -1,0 +1,151 @@
+"""Takes in what launchers report: streams by offset, state messages, files. One report is one answer: what we hold."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from shunter.drivers.base import Driver
+from shunter.errors import ShunterError, UsageError
+from shunter.model.run import Launch, Outcome, Run, parse_launch_id
+from shunter.server.collect.streams import Handlers
+from shunter.server.dispatch import reconcile
+from shunter.server.dispatch.loop import Dispatcher
+from shunter.server.storage.files import RunFiles, check_path
+
+log = logging.getLogger("shunter.collect")
+
+MOST_BYTES = 64 << 20
+STREAMS = ("log", "usage", "events", "metrics")
+
+
+class Ingest:
+    def __init__(
+        self,
+        files: RunFiles,
+        handlers: Handlers,
+        clock: Callable[[], float],
+        on_stream: Callable[[str], None] = lambda run_id: None,
+        node_folder: Callable[[Run, Launch], Path | None] = lambda run, launch: None,
+    ) -> None:
+        self.files = files
+        self.handlers = handlers
+        self.clock = clock
+        self.on_stream = on_stream
+        self.node_folder = node_folder
+        self.dispatch: Dispatcher | None = None
+        self.wanted: dict[str, set[str]] = {}
+        self._locks: dict[str, threading.Lock] = {}
+
+    def receive(self, launch_id: str, body: bytes) -> dict[str, Any]:
+        """Store a report and return the answer. Streams are stored before a state message of the same report counts."""
+        assert self.dispatch is not None
+        run_id, _, _ = parse_launch_id(launch_id)
+        held: dict[str, int] = {}
+        marks: list[dict[str, Any]] = []
+        with self._locks.setdefault(run_id, threading.Lock()):
+            run, launches = self.dispatch.current(run_id)
+            for header, payload in decode(body):
+                if "stream" in header:
+                    name = str(header["stream"])
+                    if "total" in header:
+                        self.files.cut(launch_id, name, int(header["total"]))
+                    held[name] = self.files.append(launch_id, name, int(header["offset"]), payload)
+                elif "move" in header:
+                    self._take(run, launches, launch_id, header)
+                else:
+                    marks.append(header)
+            for name in held:
+                self._handle(name, run, launch_id)
+            if "log" in held or any("outcome" in m for m in marks):
+                self.on_stream(run_id)
+            for mark in marks:
+                run = self._mark(launch_id, mark)
+            self.dispatch.heard[launch_id] = self.clock()
+        if run.is_over:
+            self._locks.pop(run_id, None)
+            self.wanted.pop(run_id, None)
+        want = sorted(self.wanted.pop(run_id, ()))
+        return {"held": held, "cancel": run.cancel_requested, "want": want}
+
+    async def fetch(self, driver: Driver, run: Run, launch: Launch) -> None:
+        """Read from the node what its launcher can no longer push. Used by dispatch before it believes an outcome."""
+        import asyncio
+
+        for stream in STREAMS:
+            while True:
+                held = await asyncio.to_thread(self.files.append, launch.id, stream, 0, b"")
+                data = await driver.fetch(launch.handle, stream, held)
+                if not data:
+                    break
+                await asyncio.to_thread(self.files.append, launch.id, stream, held, data)
+            await asyncio.to_thread(self._handle, stream, run, launch.id)
+        folder = self.node_folder(run, launch)
+        if folder is not None:
+            await asyncio.to_thread(self._take_all, folder, launch.id)
+        self.on_stream(run.id)
+
+    def _mark(self, launch_id: str, mark: dict[str, Any]) -> Run:
+        assert self.dispatch is not None
+        now = self.clock()
+
+        def decide(run: Run, launch: Launch, members: list[Launch]) -> reconcile.Change:
+            if "started" in mark:
+                return reconcile.on_started(run, launch, members, float(mark["started"]["at"]), now)
+            if "preparing" in mark:
+                return reconcile.on_preparing(run, launch, str(mark["preparing"].get("what", "Preparing.")), now)
+            if "ended" in mark:
+                return reconcile.on_ended(run, launch, now)
+            if "outcome" in mark:
+                return reconcile.on_outcome(run, launch, members, Outcome.from_wire(mark["outcome"]), now)
+            raise UsageError(f"A report has a part that is not known: {sorted(mark)}.")
+
+        return self.dispatch.hear(launch_id, decide)
+
+    def _handle(self, stream: str, run: Run, launch_id: str) -> None:
+        try:
+            self.handlers.stored(stream, run, launch_id, self.files.stream_path(launch_id, stream))
+        except (ShunterError, ValueError, OSError):
+            # The bytes are kept; what could not be understood must not stop a run from coming home.
+            log.exception("run %s: stream %s could not be taken in", run.id, stream)
+
+    def _take(self, run: Run, launches: list[Launch], launch_id: str, header: dict[str, Any]) -> None:
+        launch = next((m for m in launches if m.id == launch_id), None)
+        folder = self.node_folder(run, launch) if launch else None
+        if folder is None:
+            raise UsageError("This target's files cannot be moved; they must be sent.")
+        path = check_path(str(header["move"]))
+        self.files.take(launch_id, folder / "work" / path, path, int(header["total"]))
+
+    def _take_all(self, folder: Path, launch_id: str) -> None:
+        work = folder / "work"
+        for top in ("outputs", "logs"):
+            for here, _, names in os.walk(work / top):
+                for name in names:
+                    full = Path(here, name)
+                    if full.is_file() and not full.is_symlink():
+                        self.files.take(launch_id, full, str(full.relative_to(work)), full.stat().st_size)
+
+
+def decode(body: bytes) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """The frames of a report (see `node/home.py`)."""
+    at = 0
+    view = memoryview(body)
+    try:
+        while at < len(body):
+            (length,) = struct.unpack_from(">I", body, at)
+            header = json.loads(bytes(view[at + 4 : at + 4 + length]))
+            at += 4 + length
+            size = int(header.get("size", 0)) if "stream" in header else 0
+            if size < 0 or at + size > len(body):
+                raise ValueError("a stream is cut off")
+            yield header, bytes(view[at : at + size])
+            at += size
+    except (struct.error, ValueError, AttributeError, TypeError) as error:
+        raise UsageError(f"The report cannot be read: {error}.") from error

@@ -1,0 +1,1 @@
+"""Queue → admit → place → launch → watch. Deciding is pure; `loop.py` acts."""

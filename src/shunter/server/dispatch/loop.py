@@ -1,0 +1,396 @@
+"""The thin loop: load → decide → guarded apply → act. Everything it must not forget is in the database before it acts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from shunter.drivers.base import Driver, Unknown
+from shunter.drivers.base import Launch as LaunchOrder
+from shunter.errors import DriverError, ShunterError, StaleState
+from shunter.model.run import OVER, Launch, LaunchState, Outcome, Run, Status, parse_launch_id
+from shunter.server.dispatch import reconcile
+from shunter.server.dispatch.moves import note
+from shunter.server.dispatch.place import Pool, Start, begin_attempt, choose
+from shunter.server.dispatch.reconcile import CancelOnNode, Change, FetchHome, LaunchAgain
+from shunter.server.storage.runs import RunStore
+
+log = logging.getLogger("shunter.dispatch")
+
+T = TypeVar("T")
+Key = tuple[str, str]
+
+#: How soon a launch is looked at after its intent, and how often a quiet one after that.
+FIRST_LOOK_SECONDS = 3.0
+LOOK_SECONDS = 12.0
+CANCEL_LOOK_SECONDS = 2.0
+
+
+class Targets(Protocol):
+    """Where dispatch finds the drivers of compute targets."""
+
+    def driver(self, workspace: str, name: str) -> Driver: ...
+
+
+class Orders(Protocol):
+    """Turns a launch into what its driver needs: the job and the snapshot's layout."""
+
+    def order(self, run: Run, launch: Launch) -> LaunchOrder: ...
+
+
+class Fetcher(Protocol):
+    """Brings home what nobody pushes."""
+
+    async def fetch(self, driver: Driver, run: Run, launch: Launch) -> None: ...
+
+
+class Dispatcher:
+    """Owns the states of all runs that are queued or placed.
+
+    `call` runs a function that touches the database (in a thread, in the real server). All else it knows is a cache:
+    a new Dispatcher on the same store goes on where a killed one stopped.
+    """
+
+    def __init__(
+        self,
+        store: RunStore,
+        targets: Targets,
+        orders: Orders,
+        fetcher: Fetcher,
+        *,
+        clock: Callable[[], float],
+        call: Callable[[Callable[[], T]], Awaitable[T]] | None = None,
+        on_change: Callable[[Run], None] = lambda run: None,
+    ) -> None:
+        self.store = store
+        self.targets = targets
+        self.orders = orders
+        self.fetcher = fetcher
+        self.clock = clock
+        self.call: Callable[[Callable[[], Any]], Awaitable[Any]] = call or _inline
+        self.on_change = on_change
+        self.heard: dict[str, float] = {}
+        self.look_at: dict[str, float] = {}
+        self.dirty: dict[Key, None] = {}
+        self.wake = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._known: dict[str, tuple[Run, list[Launch]]] = {}
+        self._problems: dict[Key, str] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._retry_at: dict[Key, float] = {}
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The loop that rounds run in: others may then tell us things from their threads."""
+        self._loop = loop
+
+    # What others tell dispatch.
+
+    def queue_changed(self, workspace: str, target: str) -> None:
+        """Something was queued or a slot became free there."""
+        self.dirty[(workspace, target)] = None
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._loop is None:
+            self.wake.set()
+        else:
+            self._loop.call_soon_threadsafe(self.wake.set)
+
+    def problem_of(self, workspace: str, target: str) -> str:
+        return self._problems.get((workspace, target), "")
+
+    def boot(self) -> None:
+        """Every unfinished intent is looked at: nothing depends on a message that was seen by a server that is gone."""
+        now = self.clock()
+        for run in self.store.placed():
+            self._remember(run, self.store.launches(run.id))
+            self.look_at[run.id] = now
+        for key in self.store.queues():
+            self.dirty[key] = None
+        self._wake()
+
+    def hear(self, launch_id: str, decide: Callable[[Run, Launch, list[Launch]], Change]) -> Run:
+        """A node reports: decide on it and write that down. Returns the run as it is now. Called in a thread."""
+        self.heard[launch_id] = self.clock()
+        return self._decide(launch_id, decide)
+
+    def _decide(self, launch_id: str, decide: Callable[[Run, Launch, list[Launch]], Change]) -> Run:
+        run_id, attempt, index = parse_launch_id(launch_id)
+        for last in (False, True):
+            run, launches = self._load(run_id, fresh=last)
+            mine = next((m for m in launches if m.attempt == attempt and m.node_index == index), None)
+            if mine is None:
+                if last:
+                    raise StaleState(f"Launch {launch_id} was never intended.")
+                continue
+            change = decide(run, mine, [m for m in launches if m.attempt == attempt])
+            if change.is_nothing:
+                return run
+            try:
+                return self._write(run, launches, change)
+            except StaleState:
+                if last:
+                    raise
+        raise AssertionError
+
+    def cancel(self, run_id: str, by: str) -> Run:
+        """Write down that a run is to be canceled; the loop sees to it."""
+        for last in (False, False, True):
+            run, launches = self._load(run_id, fresh=True)
+            change = reconcile.request_cancel(run, launches, by, self.clock())
+            try:
+                if change.run is not None:
+                    run = self._write(run, launches, change)
+                if change.actions:
+                    self.look_at[run_id] = self.clock()
+                    self._wake()
+                return run
+            except StaleState:
+                if last:
+                    raise
+        raise AssertionError
+
+    def current(self, run_id: str) -> tuple[Run, list[Launch]]:
+        return self._load(run_id)
+
+    # The loop.
+
+    async def run_forever(self) -> None:
+        await self.call(self.boot)
+        while True:
+            timeout = self._next_look()
+            try:
+                await asyncio.wait_for(self.wake.wait(), timeout)
+            except TimeoutError:
+                pass
+            self.wake.clear()
+            try:
+                await self.round()
+            except Exception:
+                log.exception("a dispatch round failed; trying again")
+                await asyncio.sleep(0.5)
+
+    async def round(self) -> None:
+        """One round: start what can start, look at what is due."""
+        now = self.clock()
+        for key in [k for k, at in self._retry_at.items() if at <= now]:
+            del self._retry_at[key]
+            self.dirty[key] = None
+        keys = list(self.dirty)
+        for key in keys:
+            self.dirty.pop(key, None)
+        for key in keys:
+            await self._place(key)
+        due = [run_id for run_id, at in self.look_at.items() if at <= now]
+        if due:
+            await self._look(due)
+
+    async def settle(self) -> None:
+        """Wait for the actions that rounds have begun. For tests."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _next_look(self) -> float | None:
+        times = [*self.look_at.values(), *self._retry_at.values()]
+        return max(0.0, min(times) - self.clock()) if times else None
+
+    async def _place(self, key: Key) -> None:
+        workspace, target = key
+        try:
+            driver = self.targets.driver(workspace, target)
+            self._problems.pop(key, None)
+        except ShunterError as error:
+            self._problems[key] = f"{target}: {error.message}"
+            self._retry_at[key] = self.clock() + LOOK_SECONDS
+            return
+        starts: list[Start] = await self.call(lambda: self._begin(key, driver))
+        for start in starts:
+            self.on_change(start.run)
+            self._do(self._launch_all(driver, start.run, start.launches))
+
+    def _begin(self, key: Key, driver: Driver) -> list[Start]:
+        """Load the head of one queue, decide, write the intents. In one call of the database's thread."""
+        pool = Pool(driver.capacity(), self.store.slots_in_use(*key))
+        if pool.free <= 0:
+            return []
+        now = self.clock()
+        begun = []
+        for run in choose(self.store.queued(*key, limit=min(pool.free, 64)), pool):
+            start = begin_attempt(run, now, lambda launch_id: _handle(driver, launch_id))
+            try:
+                written = self.store.apply(start.run, start.before, start.launches, start.events)
+            except StaleState:
+                self.dirty[key] = None
+                continue
+            old = [m for m in self._known.get(run.id, (run, []))[1] if m.attempt != written.attempt] if run.attempt else []
+            self._remember(written, [*old, *start.launches])
+            self.look_at[run.id] = now + FIRST_LOOK_SECONDS
+            begun.append(Start(written, run, start.launches, start.events))
+        return begun
+
+    async def _launch_all(self, driver: Driver, run: Run, launches: Iterable[Launch]) -> None:
+        for launch in launches:
+            await self._launch(driver, run, launch)
+
+    async def _launch(self, driver: Driver, run: Run, launch: Launch) -> None:
+        try:
+            order = await self.call(lambda: self.orders.order(run, launch))
+            handle = await driver.launch(order)
+        except (ShunterError, OSError) as error:
+            words = error.message if isinstance(error, ShunterError) else str(error)
+            log.warning("run %s: launch failed, will be looked at again: %s", run.id, words)
+            await self.call(lambda: self._note(run.id, "launch_failed", words))
+            return
+        self.heard[launch.id] = max(self.heard.get(launch.id, 0.0), self.clock())
+        if handle != launch.handle:
+            await self.call(lambda: self._save_handle(launch.id, handle))
+
+    def _save_handle(self, launch_id: str, handle: Mapping[str, Any]) -> None:
+        def decide(run: Run, launch: Launch, _: Sequence[Launch]) -> Change:
+            return Change(run, (launch.evolve(handle=handle),))
+
+        self._decide(launch_id, decide)
+
+    async def _look(self, run_ids: Sequence[str]) -> None:
+        """Ask the targets about runs that are due, many at a time, and act on what they say."""
+        now = self.clock()
+        by_target: dict[Key, list[tuple[Run, Launch]]] = defaultdict(list)
+        for run_id in run_ids:
+            try:
+                run, launches = await self.call(lambda run_id=run_id: self._load(run_id, fresh=True))
+            except ShunterError:
+                self._forget(run_id)
+                continue
+            if run.is_over or run.status == Status.QUEUED:
+                self._forget(run_id)
+                continue
+            self.look_at[run_id] = now + (CANCEL_LOOK_SECONDS if run.cancel_requested else LOOK_SECONDS)
+            for launch in launches:
+                if launch.attempt == run.attempt and not launch.is_over and self._is_due(run, launch, now):
+                    by_target[(run.workspace, run.target)].append((run, launch))
+        for key, pairs in by_target.items():
+            self._do(self._look_at_target(key, pairs))
+
+    def _is_due(self, run: Run, launch: Launch, now: float) -> bool:
+        """A launch that spoke lately is alive: nobody needs to be asked."""
+        if run.cancel_requested or run.status in (Status.NOT_RESPONDING, Status.FINALIZING):
+            return True
+        return now - self.heard.get(launch.id, 0.0) >= LOOK_SECONDS or launch.state == LaunchState.INTENDED
+
+    async def _look_at_target(self, key: Key, pairs: Sequence[tuple[Run, Launch]]) -> None:
+        try:
+            driver = self.targets.driver(*key)
+            signs = await driver.poll([launch.handle for _, launch in pairs])
+        except (ShunterError, OSError) as error:
+            driver = None
+            signs = [Unknown(str(error))] * len(pairs)
+        for (_, launch), sign in zip(pairs, signs, strict=True):
+            silent = self.clock() - max(self.heard.get(launch.id, 0.0), launch.intended_at)
+            actions: list[reconcile.Action] = []
+
+            def decide(run: Run, launch: Launch, members: list[Launch], sign: Any = sign, silent: float = silent,
+                       actions: list[reconcile.Action] = actions) -> Change:  # fmt: skip
+                change = reconcile.on_sign(run, launch, members, sign, silent, self.clock())
+                actions[:] = change.actions
+                return change
+
+            try:
+                run = await self.call(lambda launch=launch, decide=decide: self._decide(launch.id, decide))
+            except ShunterError as error:
+                log.warning("run %s: %s", launch.run_id, error)
+                continue
+            if driver is not None:
+                for action in actions:
+                    await self._act(driver, run, action)
+
+    async def _act(self, driver: Driver, run: Run, action: reconcile.Action) -> None:
+        try:
+            match action:
+                case LaunchAgain(launch=launch):
+                    await self._launch(driver, run, launch)
+                case CancelOnNode(launch=launch):
+                    await driver.cancel(launch.handle)
+                case FetchHome(launch=launch, outcome=outcome):
+                    await self.fetcher.fetch(driver, run, launch)
+                    await self.call(lambda: self.on_outcome(launch.id, outcome))
+        except (DriverError, OSError) as error:
+            log.warning("run %s: %s: %s", run.id, type(action).__name__, error)
+
+    def on_outcome(self, launch_id: str, outcome: Outcome) -> Run:
+        """The outcome that was found on the node."""
+        return self._decide(
+            launch_id, lambda run, mine, gang: reconcile.on_outcome(run, mine, gang, outcome, self.clock())
+        )
+
+    # The cache, and writing through it.
+
+    def _load(self, run_id: str, fresh: bool = False) -> tuple[Run, list[Launch]]:
+        known = None if fresh else self._known.get(run_id)
+        if known is None:
+            known = (self.store.get(run_id), self.store.launches(run_id))
+            if not known[0].is_over:
+                self._known[run_id] = known
+        return known
+
+    def _remember(self, run: Run, launches: list[Launch]) -> None:
+        self._known[run.id] = (run, launches)
+
+    def _write(self, run: Run, launches: list[Launch], change: Change) -> Run:
+        try:
+            written = self.store.apply(change.run or run, run, change.launches, change.events)
+        except StaleState:
+            self._known.pop(run.id, None)
+            raise
+        changed = {m.id: m for m in change.launches}
+        now_launches = [changed.pop(m.id, m) for m in launches] + list(changed.values())
+        if written.is_over:
+            self._forget(run.id)
+        else:
+            self._remember(written, now_launches)
+        if written.status != run.status:
+            self.on_change(written)
+            if written.status in OVER or written.status == Status.QUEUED:
+                self.queue_changed(run.workspace, run.target)
+        for action in change.actions:
+            # A gang's other members are to be stopped: the loop asks their target at once.
+            if isinstance(action, CancelOnNode):
+                self.look_at[run.id] = self.clock()
+                self._wake()
+        return written
+
+    def _note(self, run_id: str, kind: str, words: str) -> None:
+        run, launches = self._load(run_id, fresh=True)
+        if run.is_over:
+            return
+        try:
+            self._write(run, launches, Change(run.evolve(reason=words), (), (note(run, self.clock(), kind, words),)))
+        except StaleState:
+            pass
+
+    def _forget(self, run_id: str) -> None:
+        known = self._known.pop(run_id, None)
+        self.look_at.pop(run_id, None)
+        for launch in known[1] if known else []:
+            self.heard.pop(launch.id, None)
+
+    def _do(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("dispatch action failed", exc_info=task.exception())
+
+
+def _handle(driver: Driver, launch_id: str) -> Mapping[str, Any]:
+    """The handle as far as it is known before the launch; a driver that needs more returns it from `launch`."""
+    return {"launch": launch_id}
+
+
+async def _inline(function: Callable[[], T]) -> T:
+    return function()

@@ -1,0 +1,1 @@
+"""One verb, one transaction: what callers may ask of the server."""

@@ -1,0 +1,75 @@
+"""A launch as an order to its driver: the job that the node's launcher reads, and where the snapshot's bytes lie."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shunter.drivers.base import Home
+from shunter.drivers.base import Launch as LaunchOrder
+from shunter.errors import BlobCorrupt
+from shunter.model.run import Launch, Run
+from shunter.server.storage.blobs.base import BlobStore
+from shunter.server.storage.snapshots import Snapshots
+from shunter.server.tokens import Tokens
+
+Layout = Sequence[tuple[str, str, int, str, int, int]]
+#: Adds to a job what other parts need on the node (environments, inputs, secrets); called in the order of the list.
+Addition = Callable[[Run, Launch, dict[str, Any]], None]
+
+
+class Orders:
+    def __init__(self, snapshots: Snapshots, blobs: BlobStore, tokens: Tokens, home: Home) -> None:
+        self.snapshots = snapshots
+        self.blobs = blobs
+        self.tokens = tokens
+        self.home = home
+        self.additions: list[Addition] = []
+        self._layouts: OrderedDict[str, Layout] = OrderedDict()
+
+    def order(self, run: Run, launch: Launch) -> LaunchOrder:
+        job: dict[str, Any] = {
+            "id": launch.id,
+            "run_id": run.id,
+            "run_name": run.name,
+            "experiment": run.experiment,
+            "workspace": run.workspace,
+            "attempt": launch.attempt,
+            "node_index": launch.node_index,
+            "node_count": run.node_count,
+            "snapshot_id": run.snapshot_id,
+            "script": run.script,
+            "arguments": list(run.arguments),
+            "interpreter": run.config.get("interpreter"),
+            "env": dict(run.config.get("env") or {}),
+            "max_duration_seconds": run.config.get("max_duration_seconds"),
+            "grace_seconds": run.config.get("grace_seconds") or 10,
+            "home": {"url": self.home.url, "endpoint_file": self.home.endpoint_file, "token": self.tokens.for_run(run.id)},
+        }
+        for add in self.additions:
+            add(run, launch, job)
+        return LaunchOrder(launch.id, launch.node, job, run.snapshot_id, self._layout(run.snapshot_id))
+
+    def forget(self) -> None:
+        """Packs were rewritten: what was located may lie elsewhere."""
+        self._layouts.clear()
+
+    def _layout(self, snapshot_id: str) -> Layout:
+        found = self._layouts.get(snapshot_id)
+        if found is None:
+            manifest = self.snapshots.get(snapshot_id)
+            places = self.blobs.locate({e.digest for e in manifest.entries if e.kind == "file"})
+            found = []
+            for entry in manifest.entries:
+                if entry.kind == "link":
+                    found.append((entry.path, "link", 0, entry.target, 0, 0))
+                    continue
+                place = places.get(entry.digest)
+                if place is None:
+                    raise BlobCorrupt(f"The snapshot {snapshot_id[:12]} lacks the contents of {entry.path}.")
+                found.append((entry.path, "file", entry.mode, str(place.path), place.offset, place.size))
+            self._layouts[snapshot_id] = found
+            while len(self._layouts) > 32:
+                self._layouts.popitem(last=False)
+        return found
