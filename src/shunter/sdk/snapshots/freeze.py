@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -86,10 +87,7 @@ def freeze(
     Raises SnapshotError naming every path that cannot be frozen, SnapshotTooLarge (before anything is hashed) when
     there is more than `max_bytes`, SnapshotChanged when a file does not keep still.
     """
-    if not folder.is_dir():
-        what = "is not a folder" if folder.exists() else "does not exist"
-        raise SnapshotError(f"the source folder {folder} {what}", hint="Name a folder with --source.")
-    root = os.path.realpath(folder)
+    root = _existing(folder)
     started_ns = time.time_ns()
     git = GitProbe(root)
     found = walk(root)
@@ -109,6 +107,18 @@ def freeze(
     if unknown or len(known) != len(cache):
         cache.save(known, hashed_from_ns=started_ns)
     return Frozen(Path(root), manifest, found.ignored, git)
+
+
+def _existing(folder: Path) -> str:
+    try:
+        what = "" if stat.S_ISDIR(os.stat(folder).st_mode) else "is not a folder"
+    except FileNotFoundError:
+        what = "does not exist"
+    except OSError as error:
+        what = f"cannot be read: {error.strerror}"
+    if what:
+        raise SnapshotError(f"the source folder {folder} {what}", hint="Name another one with --source.")
+    return os.path.realpath(folder)
 
 
 def _hash(root: str, unknown: list[Found], progress: Callable[[Progress], None] | None) -> list[Known]:
@@ -171,10 +181,8 @@ def _verified(root: str, path: str, blob: Blob) -> Iterator[bytes]:
     size = 0
     held = b""  # the last piece goes out only when the whole is known to be right
     try:
-        for piece in read_file(root, path):
+        for piece in read_file(root, path, blob.size):
             size += len(piece)
-            if size > blob.size:
-                break
             hasher.update(piece)
             if held:
                 yield held

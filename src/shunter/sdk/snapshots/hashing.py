@@ -110,12 +110,16 @@ def hash_file(root: str, path: str, seen: os.stat_result) -> Hashed:
     return Hashed(path, seen, problem="changes all the time")
 
 
-def read_file(root: str, path: str) -> Iterator[bytes]:
-    """The contents in pieces of at most READ_BYTES. Raises OSError."""
+def read_file(root: str, path: str, size: int) -> Iterator[bytes]:
+    """The contents in pieces of at most READ_BYTES, and one byte more than `size` if there is more. Raises OSError."""
     handle = os.open(f"{root}/{path}", _FLAGS)
     try:
-        while data := os.read(handle, READ_BYTES):
+        # A read asks for what should be there: a buffer of a megabyte for each small file would cost more than it.
+        while data := os.read(handle, min(size + 1, READ_BYTES)):
+            size -= len(data)
             yield data
+            if size < 0:
+                return
     finally:
         os.close(handle)
 

@@ -176,15 +176,12 @@ def _class(glob: str, at: int) -> tuple[str, int] | None:
             at = end + 2
             continue
         low, at = _member(glob, at)
+        members.append(re.escape(low))
         if glob.startswith("-", at) and glob[at + 1 : at + 2] not in ("", "]"):
             high, at = _member(glob, at + 1)
-            if low and high and low <= high:
+            if low <= high:  # git takes the first letter of a reversed range, and nothing else of it
                 members.append(f"{re.escape(low)}-{re.escape(high)}")
-        else:
-            members.append(re.escape(low))
     inside = "".join(members)
-    if not inside:
-        return ("[^/]" if negated else "(?!)"), at + 1
     return (f"(?!/)[^{inside}]" if negated else f"(?!/)[{inside}]"), at + 1
 
 
