@@ -8,11 +8,12 @@ import time
 
 from shunter.node.contract import STREAMS
 from shunter.node.home import CHUNK_BYTES, Home, Refused
+from shunter.node.transfer import Changing, send_file
 from shunter.node.workfolder import kept_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Tuple
+    from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
     from shunter.node.home import Frame
 
@@ -55,7 +56,7 @@ class Spool:
         # type: (bool) -> bool
         """One report of what the server does not have. True when nothing is left. Raises OSError, Refused, Unwanted."""
         frames, whole = self._frames()
-        if not frames and not beat:
+        if not frames and not self.marks and not beat:
             return True
         sent = list(self.marks)
         try:
@@ -169,7 +170,13 @@ class Spool:
     def _send_one(self, path, size, mtime):
         # type: (str, int, int) -> None
         name = "files/" + path
-        # Ask what the server holds first: after a cut it may have most of the file.
+        if not path.startswith("logs/"):
+            try:
+                send_file(self.post_pieces, os.path.join(self.folder, "work", path), path)
+            except Changing:
+                pass  # it is asked for while it is being written; at the end it stands still
+            return
+        # A log was streamed while it grew: what the server lacks is its end.
         self._take(self.home.post([({"stream": name, "offset": 0, "size": 0, "total": size, "mtime": mtime / 1e9}, b"")]))
         while self.held.get(name, 0) < size:
             offset = self.held.get(name, 0)
@@ -177,6 +184,46 @@ class Spool:
             if not data:
                 return
             self._take(self.home.post([({"stream": name, "offset": offset, "size": len(data), "total": size}, data)]))
+
+    def post_pieces(self, frames):
+        # type: (List[Frame]) -> Dict[str, int]
+        """Send pieces of files and return what the server holds of each."""
+        answer = self.home.post(frames)
+        self._take(answer)
+        return {str(k): int(v) for k, v in (answer.get("held") or {}).items()}
+
+    # What the script uploads while it runs: whole copies in the folder `uploads`, gone from there when they are home.
+
+    def send_uploads(self) -> None:
+        """Bring home what was uploaded so far. Raises OSError, Refused; what is left is tried again."""
+        for path, size, mtime in list(self.uploads()):
+            source = os.path.join(self.folder, path)
+            name = path[8:]
+            if self.collect == "move":
+                self._take(self.home.post([({"move": name, "from": "uploads", "total": size, "mtime": mtime / 1e9}, b"")]))
+            elif send_file(self.post_pieces, source, name):
+                try:
+                    os.unlink(source)
+                except OSError:
+                    pass
+
+    def uploads(self):
+        # type: () -> Iterator[Tuple[str, int, int]]
+        return kept_files(self.folder, "uploads")
+
+    # For those who wait until all that was said is home.
+
+    def extent(self):
+        # type: () -> Tuple[Dict[str, int], List[str]]
+        """How much there is now: streams with their sizes, and uploads."""
+        return dict(self._streams()), [path for path, _, _ in self.uploads()]
+
+    def has_reached(self, extent):
+        # type: (Tuple[Dict[str, int], List[str]]) -> bool
+        sizes, uploads = extent
+        return all(self.held.get(name, 0) >= size for name, size in sizes.items()) and not any(
+            os.path.exists(os.path.join(self.folder, path)) for path in uploads
+        )
 
 
 def say(folder, kind, **data):

@@ -50,7 +50,7 @@ class SqlRuns:
         """Add a run and give it its number in the experiment. The same id twice is refused: AlreadyExists."""
         key = {"workspace": run.workspace, "name": run.experiment}
         with self.database.begin() as connection:
-            found = connection.execute(_NEXT_NUMBER, key).scalar()
+            found = connection.execute(_NEXT_NUMBER, {"b_" + k: v for k, v in key.items()}).scalar()
             if found is None:
                 connection.execute(sa.insert(experiments), key | {"created_at": run.submitted_at, "last_number": 1})
                 found = 1
@@ -201,7 +201,7 @@ _COLUMNS = [c.name for c in runs.c if c.name != "alias"]
 
 _NEXT_NUMBER = (
     sa.update(experiments)
-    .where(experiments.c.workspace == sa.bindparam("workspace"), experiments.c.name == sa.bindparam("name"))
+    .where(experiments.c.workspace == sa.bindparam("b_workspace"), experiments.c.name == sa.bindparam("b_name"))
     .values(last_number=experiments.c.last_number + 1)
     .returning(experiments.c.last_number)
 )

@@ -1,0 +1,1 @@
+"""What users import: speaks HTTP, needs none of the server's libraries."""

@@ -1,0 +1,235 @@
+"""A run, as its submitter sees it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from shunter.errors import RunFailed, ServerUnreachable, UsageError
+from shunter.sdk.client import part
+
+if TYPE_CHECKING:
+    from shunter.sdk.workspace import Workspace
+
+OVER = ("Completed", "Failed", "Canceled")
+WAIT_SECONDS = 50.0
+
+
+class Run:
+    """One submission of a script. Its attributes are as of the last look; `refresh()` looks again."""
+
+    def __init__(self, workspace: Workspace, data: dict[str, Any]) -> None:
+        self.workspace = workspace
+        self.data = data
+
+    @property
+    def id(self) -> str:
+        return str(self.data["id"])
+
+    @property
+    def name(self) -> str:
+        return str(self.data["name"])
+
+    @property
+    def experiment(self) -> str:
+        return str(self.data["experiment"])
+
+    @property
+    def target(self) -> str:
+        return str(self.data["target"])
+
+    @property
+    def tags(self) -> dict[str, str]:
+        return dict(self.data["tags"])
+
+    @property
+    def exit_code(self) -> int | None:
+        found: int | None = self.data["exit_code"]
+        return found
+
+    @property
+    def error(self) -> dict[str, str] | None:
+        found: dict[str, str] | None = self.data["error"]
+        return found
+
+    @property
+    def status(self) -> str:
+        """The state now: asks the server unless the run is over."""
+        if not self.is_over:
+            self.refresh()
+        return str(self.data["status"])
+
+    @property
+    def is_over(self) -> bool:
+        return self.data["status"] in OVER
+
+    @property
+    def path(self) -> str:
+        return f"/api/v1/runs/{self.id}"
+
+    def refresh(self) -> Run:
+        self.data = self.workspace.client.get(self.path)
+        return self
+
+    def details(self) -> dict[str, Any]:
+        """Everything that is known, with the history of attempts."""
+        found: dict[str, Any] = self.workspace.client.get(self.path + "/details")
+        return found
+
+    def wait(
+        self, show_output: bool = False, *, timeout_seconds: float | None = None, raise_on_error: bool = False,
+        file: Any = None,
+    ) -> Run:  # fmt: skip
+        """Wait until the run is over. `show_output` streams the log; `raise_on_error` raises RunFailed for a failed one."""
+        until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        if show_output:
+            for chunk in self.follow(timeout_seconds=timeout_seconds):
+                _write(file or sys.stdout, chunk)
+        while not self.is_over:
+            left = WAIT_SECONDS if until is None else min(WAIT_SECONDS, until - time.monotonic())
+            if left <= 0:
+                raise TimeoutError(f"Run {self.id[:8]} is still {self.data['status']} after {timeout_seconds} s.")
+            try:
+                self.data = self.workspace.client.get(self.path, wait=left, until="over")
+            except ServerUnreachable:
+                self._reconnect(until)
+        if raise_on_error and self.data["status"] == "Failed":
+            error = self.error or {}
+            raise RunFailed(error.get("message", "The run failed."), hint=error.get("hint", ""))
+        return self
+
+    def follow(self, *, offset: int = 0, attempt: int = 0, node: int = 0, timeout_seconds: float | None = None) -> Iterator[bytes]:
+        """The log as it comes, until the run is over; goes on after a lost connection and over attempts."""
+        until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        while until is None or time.monotonic() < until:
+            wait = WAIT_SECONDS if until is None else max(0.01, min(WAIT_SECONDS, until - time.monotonic()))
+            try:
+                answer = self.workspace.client.raw(
+                    "GET", self.path + "/log", query={"offset": offset, "wait": wait, "attempt": attempt, "node": node}
+                )
+            except ServerUnreachable:
+                self._reconnect(until)
+                continue
+            offset = int(answer.headers["x-shunter-offset"])
+            attempt = int(answer.headers["x-shunter-attempt"])
+            if answer.body:
+                yield answer.body
+            elif answer.headers["x-shunter-end"] == "1":
+                if int(answer.headers["x-shunter-attempts"]) <= attempt:
+                    self.refresh()
+                    return
+                attempt, offset = attempt + 1, 0
+
+    def logs(self, *, attempt: int = 0, node: int = 0) -> str:
+        """All the run has said so far."""
+        chunks, offset = [], 0
+        while True:
+            query = {"offset": offset, "attempt": attempt, "node": node}
+            answer = self.workspace.client.raw("GET", self.path + "/log", query=query)
+            if not answer.body:
+                return b"".join(chunks).decode("utf-8", "replace")
+            chunks.append(answer.body)
+            offset = int(answer.headers["x-shunter-offset"])
+            attempt = int(answer.headers["x-shunter-attempt"])
+
+    def files(self, refresh: bool = False) -> list[dict[str, Any]]:
+        """The run's files: path, bytes, changed_at. `refresh` first brings home what a running script has written so far."""
+        found: list[dict[str, Any]] = self.workspace.client.get(self.path + "/files", refresh="true" if refresh else None)
+        return found
+
+    def download(self, output: str | os.PathLike[str] = ".", *, prefix: str = "", progress: Any = None) -> list[Path]:
+        """Write the run's files (those whose path begins with `prefix`) below `output`."""
+        done = []
+        base = Path(output)
+        wanted = [f for f in self.files() if f["path"].startswith(prefix)]
+        if prefix and not wanted:
+            raise UsageError(f"Run {self.id[:8]} has no file that begins with {prefix!r}.", hint="`shunter run files` lists them.")
+        total, sent = sum(f["bytes"] for f in wanted), 0
+        for entry in wanted:
+            target = base / entry["path"]
+            target.parent.mkdir(parents=True, exist_ok=True)
+            temporary = target.with_name(target.name + ".part")
+            with temporary.open("wb") as file:
+                for piece in self.workspace.client.stream(f"{self.path}/files/{'/'.join(map(part, entry['path'].split('/')))}"):
+                    file.write(piece)
+                    sent += len(piece)
+                    if progress is not None:
+                        progress("Downloading", sent, total)
+            temporary.replace(target)
+            done.append(target)
+        return done
+
+    def children(self) -> Sequence[Run]:
+        return self.workspace.runs(parent=self.id, limit=1000)
+
+    def cancel(self) -> Run:
+        """Ask for it to be canceled. Legal in every state, and may be repeated."""
+        self.data = self.workspace.client.post(self.path + "/cancel")
+        return self
+
+    def rerun(self, **changes: Any) -> Run:
+        """Start the same snapshot, arguments and configuration again."""
+        import uuid
+
+        return Run(self.workspace, self.workspace.client.post(self.path + "/rerun", {"id": uuid.uuid4().hex, "changes": changes}))
+
+    def delete(self) -> None:
+        self.workspace.client.call("DELETE", self.path)
+
+    def tag(self, name: str | None = None, value: Any = "", **tags: Any) -> Run:
+        given: Mapping[str, Any] = {**({name: value} if name is not None else {}), **tags}
+        self.data = self.workspace.client.call("PATCH", self.path + "/tags", {"tags": {k: str(v) for k, v in given.items()}})
+        return self
+
+    def events(self) -> list[dict[str, Any]]:
+        """Every move and what else happened to it, oldest first."""
+        found: list[dict[str, Any]] = self.workspace.client.get(self.path + "/events")
+        return found
+
+    def why(self) -> dict[str, Any]:
+        """Why it is in its state, whether it can ever start, and what would help."""
+        found: dict[str, Any] = self.workspace.client.get(self.path + "/why")
+        return found
+
+    def usage(self) -> list[dict[str, Any]]:
+        """The samples of CPU and working set."""
+        import json
+
+        body = self.workspace.client.raw("GET", self.path + "/usage").body
+        return [json.loads(line) for line in body.splitlines()]
+
+    def __repr__(self) -> str:
+        return f"Run({self.id[:8]}, {self.name!r}, {self.data['status']})"
+
+    def _repr_html_(self) -> str:
+        from shunter.sdk.tables import html_table
+
+        keys = ("id", "name", "experiment", "status", "target", "submitted_at", "started_at", "ended_at", "reason")
+        return html_table({k: self.data[k] for k in keys})
+
+    def _reconnect(self, until: float | None) -> None:
+        """The server is away: the run goes on. Find it again, starting our own if it was the embedded one."""
+        from shunter.errors import ShunterError
+        from shunter.sdk.connect import connect
+
+        if until is not None and time.monotonic() > until:
+            return
+        time.sleep(0.2)
+        try:
+            self.workspace.client = connect()
+        except ShunterError:
+            pass
+
+
+def _write(file: Any, chunk: bytes) -> None:
+    binary: BinaryIO | None = getattr(file, "buffer", None)
+    if binary is not None:
+        binary.write(chunk)
+        binary.flush()
+    else:
+        file.write(chunk.decode("utf-8", "replace"))
+        file.flush()
