@@ -14,6 +14,8 @@ from typing import Any
 from shunter.drivers.base import Driver
 from shunter.errors import ShunterError, UsageError
 from shunter.model.run import Launch, Outcome, Run, parse_launch_id
+from shunter.server.collect.arrivals import Arrivals
+from shunter.server.collect.masking import Masker
 from shunter.server.collect.streams import Handlers
 from shunter.server.dispatch import reconcile
 from shunter.server.dispatch.loop import Dispatcher
@@ -35,12 +37,16 @@ class Ingest:
         node_folder: Callable[[Run, Launch], Path | None] = lambda run, launch: None,
     ) -> None:
         self.files = files
+        self.arrivals = Arrivals(files)
         self.handlers = handlers
         self.clock = clock
         self.on_stream = on_stream
         self.node_folder = node_folder
         self.dispatch: Dispatcher | None = None
         self.wanted: dict[str, set[str]] = {}
+        #: Frames that others take in, by the key that marks them: (run, launch id, header, payload) → name, bytes held.
+        self.takers: dict[str, Callable[[Run, str, dict[str, Any], bytes], tuple[str, int]]] = {}
+        self.masker: Callable[[Run], Masker | None] = lambda run: None
         self._locks: dict[str, threading.Lock] = {}
 
     def receive(self, launch_id: str, body: bytes) -> dict[str, Any]:
@@ -48,19 +54,28 @@ class Ingest:
         assert self.dispatch is not None
         run_id, _, _ = parse_launch_id(launch_id)
         held: dict[str, int] = {}
+        arrived: dict[str, int] = {}
         marks: list[dict[str, Any]] = []
         with self._locks.setdefault(run_id, threading.Lock()):
             run, launches = self.dispatch.current(run_id)
-            for header, payload in decode(body):
+            masker = self.masker(run)
+            frames = list(decode(body))
+            over = masker is not None and any("outcome" in header for header, _ in frames)
+            for header, payload in frames:
                 if "stream" in header:
                     name = str(header["stream"])
                     if "total" in header:
                         self.files.cut(launch_id, name, int(header["total"]))
+                    if masker is not None:
+                        payload = masker.take(payload, last=over)
                     held[name] = self.files.append(launch_id, name, int(header["offset"]), payload)
+                elif (kind := next((k for k in self.takers if k in header), None)) is not None:
+                    name, size = self.takers[kind](run, launch_id, header, payload)
+                    arrived[name] = size
                 elif "move" in header:
                     self._take(run, launches, launch_id, header)
                 else:
-                    marks.append(header)
+                    marks.append(header if masker is None else masker.words(header))
             for name in held:
                 self._handle(name, run, launch_id)
             if "log" in held or any("outcome" in m for m in marks):
@@ -72,7 +87,7 @@ class Ingest:
             self._locks.pop(run_id, None)
             self.wanted.pop(run_id, None)
         want = sorted(self.wanted.pop(run_id, ()))
-        return {"held": held, "cancel": run.cancel_requested, "want": want}
+        return {"held": held | arrived, "cancel": run.cancel_requested, "want": want}
 
     async def fetch(self, driver: Driver, run: Run, launch: Launch) -> None:
         """Read from the node what its launcher can no longer push. Used by dispatch before it believes an outcome."""
@@ -84,11 +99,13 @@ class Ingest:
                 data = await driver.fetch(launch.handle, stream, held)
                 if not data:
                     break
+                masker = self.masker(run)
+                data = data if masker is None else masker.take(data) or masker.take(data, last=True)
                 await asyncio.to_thread(self.files.append, launch.id, stream, held, data)
             await asyncio.to_thread(self._handle, stream, run, launch.id)
         folder = self.node_folder(run, launch)
         if folder is not None:
-            await asyncio.to_thread(self._take_all, folder, launch.id)
+            await asyncio.to_thread(self._take_all, run, folder, launch.id)
         self.on_stream(run.id)
 
     def _mark(self, launch_id: str, mark: dict[str, Any]) -> Run:
@@ -121,16 +138,24 @@ class Ingest:
         if folder is None:
             raise UsageError("This target's files cannot be moved; they must be sent.")
         path = check_path(str(header["move"]))
-        self.files.take(launch_id, folder / "work" / path, path, int(header["total"]))
+        top = "uploads" if header.get("from") == "uploads" else "work"
+        self._keep(run, launch_id, folder / top / path, path)
 
-    def _take_all(self, folder: Path, launch_id: str) -> None:
-        work = folder / "work"
-        for top in ("outputs", "logs"):
-            for here, _, names in os.walk(work / top):
+    def _take_all(self, run: Run, folder: Path, launch_id: str) -> None:
+        for base, top in ((folder / "work", "outputs"), (folder / "work", "logs"), (folder / "uploads", "")):
+            for here, _, names in os.walk(base / top):
                 for name in names:
                     full = Path(here, name)
                     if full.is_file() and not full.is_symlink():
-                        self.files.take(launch_id, full, str(full.relative_to(work)), full.stat().st_size)
+                        self._keep(run, launch_id, full, str(full.relative_to(base)))
+
+    def _keep(self, run: Run, launch_id: str, source: Path, path: str) -> None:
+        """Move a file of a node that shares our disk to where it belongs."""
+        target = self.arrivals.target(launch_id, path)
+        self.files.take(source, target, path)
+        masker = self.masker(run)
+        if masker is not None and path.startswith("logs/") and target.is_file():
+            masker.hide_in_file(target)
 
 
 def decode(body: bytes) -> Iterator[tuple[dict[str, Any], bytes]]:
@@ -142,7 +167,7 @@ def decode(body: bytes) -> Iterator[tuple[dict[str, Any], bytes]]:
             (length,) = struct.unpack_from(">I", body, at)
             header = json.loads(bytes(view[at + 4 : at + 4 + length]))
             at += 4 + length
-            size = int(header.get("size", 0)) if "stream" in header else 0
+            size = int(header.get("size", 0))
             if size < 0 or at + size > len(body):
                 raise ValueError("a stream is cut off")
             yield header, bytes(view[at : at + size])

@@ -64,9 +64,8 @@ class RunFiles:
         if path.exists() and path.stat().st_size > size:
             os.truncate(path, 0)
 
-    def take(self, launch_id: str, source: Path, path: str, size: int) -> None:
-        """Move a file of a node that shares our disk. Doing it again is fine."""
-        target = self.stream_path(launch_id, "files/" + path)
+    def take(self, source: Path, target: Path, path: str) -> None:
+        """Move a file of a node that shares our disk to `target`. Doing it again is fine."""
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             if source.is_symlink():
@@ -109,7 +108,7 @@ class RunFiles:
 def check_path(path: str) -> str:
     """A relative path that stays where it belongs."""
     parts = path.split("/")
-    if not path or "\0" in path or "\\" in path or any(p in ("", ".", "..") or len(p.encode()) > 255 for p in parts):
+    if not path or "\0" in path or "\\" in path or any(p in ("", ".", "..") or len(p.encode("utf-8", "surrogatepass")) > 255 for p in parts):
         raise UsageError(f"{path!r} cannot be the path of a file.", hint="It must be relative, without '..'.")
     return path
 

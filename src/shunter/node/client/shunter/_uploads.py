@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Any, Iterator, Tuple
 
 TRIES = 3
+_numbers = itertools.count()
 _BLOCK = 8 << 20
 
 
@@ -20,7 +22,9 @@ def keep(folder, name, source):
     """Put a copy of `source` (a path or a binary stream) at `folder/name`, all of it or nothing. Returns its size."""
     target = os.path.join(folder, clean_path(name))
     os.makedirs(os.path.dirname(target), exist_ok=True)
-    temporary = "%s.part%d" % (target, os.getpid())
+    # Beside the folder: what is in it is whole.
+    os.makedirs(folder + ".part", exist_ok=True)
+    temporary = os.path.join(folder + ".part", "%d.%d" % (os.getpid(), next(_numbers)))
     try:
         if hasattr(source, "read"):
             size = _copy_stream(source, temporary)
