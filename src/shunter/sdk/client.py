@@ -88,10 +88,13 @@ class Client:
             connection.close()
 
     def close(self) -> None:
-        connection = getattr(self._local, "connection", None)
+        connection = getattr(getattr(self, "_local", None), "connection", None)
         if connection is not None:
             connection.close()
             self._local.connection = None
+
+    def __del__(self) -> None:
+        self.close()
 
     def _connection(self, timeout: float) -> tuple[http.client.HTTPConnection, bool]:
         connection = getattr(self._local, "connection", None)
