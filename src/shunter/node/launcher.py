@@ -13,9 +13,10 @@ import signal
 import sys
 import time
 
-from shunter.node import contract, script, workfolder
+from shunter.node import contract, provide, script, workfolder
 from shunter.node.home import Refused
 from shunter.node.monitor.cpu import Sampler, descendants
+from shunter.node.relay import Relay
 from shunter.node.spool import Spool, Unwanted
 
 TYPE_CHECKING = False
@@ -63,6 +64,10 @@ class Launcher:
         self.asked = None  # type: Optional[str]
         self.oom_before = script.oom_kills()
         self._wake_read, self._wake_write = os.pipe()
+        self.given = {}  # type: Dict[str, str]
+        self.relay = None  # type: Optional[Relay]
+        self.pusher = None  # type: Optional[Pusher]
+        self.checkpoints = None  # type: Optional[Any]
 
     # The life of a launch, in order.
 
@@ -76,6 +81,13 @@ class Launcher:
             words = script.disk_full(self.folder) if error.errno in (28, 122) else {
                 "code": "snapshot_unwritable", "message": "The snapshot could not be written out: " + str(error), "hint": ""}  # fmt: skip
             return self._never_started(dict(words, kind="failed"))
+        try:
+            self.given = provide.before_start(self.folder, self.job, patience, self._cancel_asked)
+            self._open_relay()
+        except provide.NotProvided as error:
+            return self._never_started(dict(error.words, kind="failed"))
+        except OSError as error:
+            return self._never_started(dict(script.could_not_start(error, [self.folder], self.folder), kind="failed"))
         argv = [self.job["interpreter"], self.job["script"]] + list(self.job["arguments"])
         if self._cancel_asked():
             return self._never_started({"kind": "canceled", "message": "Canceled before the script was started."})
@@ -111,6 +123,7 @@ class Launcher:
                 contract.add_to_claim(self.folder, "script %d %d" % (pid, started))
         self.spool.mark({"started": {"at": self.began, "pid": pid}})
         sampler = Sampler(pid, os.path.join(self.folder, "usage"))
+        self._open_relay()
         if pid:
             self._watch_orphan(pid, started, sampler)
         found_status = self._status_from_parent()
@@ -157,22 +170,41 @@ class Launcher:
                 sampler.sample()
                 next_sample = now + SAMPLE_SECONDS
             if pushing is None and now - sampler.began >= SHORT_SECONDS:
-                pushing = Pusher(self.spool)
+                pushing = self.pusher = Pusher(self.spool)
             kill_at = self._consider_ending(pid, now, deadline, kill_at)
             pause = min(SHORT_SECONDS if pushing is None else 0.25, max(0.0, next_sample - now) + 0.01)
-            if select.select([self._wake_read], [], [], pause)[0]:
-                os.read(self._wake_read, 512)
+            self._rest(pause)
 
     def _watch_orphan(self, pid, started, sampler):
         # type: (int, int, Sampler) -> None
-        pushing = Pusher(self.spool)
+        pushing = self.pusher = Pusher(self.spool)
         deadline = self._deadline()
         kill_at = 0.0
         while contract.is_alive(pid, started):
             sampler.sample()
             kill_at = self._consider_ending(pid, time.monotonic(), deadline, kill_at)
-            select.select([self._wake_read], [], [], 0.2)
+            self._rest(0.2)
         pushing.stop()
+
+    def _open_relay(self) -> None:
+        """Listen for the script's questions. A node that cannot is one without answers, not without runs."""
+        try:
+            self.relay = Relay(self.folder, self.job, self.spool, lambda: self.pusher and self.pusher.hurry())
+        except OSError:
+            self.relay = None
+
+    def _rest(self, seconds):
+        # type: (float) -> None
+        """Sleep until a signal, a first call of the script, or for `seconds`. Look after checkpoints on the way."""
+        listening = self.relay if self.relay is not None and not self.relay.is_open else None
+        ready = select.select([self._wake_read, listening] if listening else [self._wake_read], [], [], seconds)[0]
+        if self._wake_read in ready:
+            os.read(self._wake_read, 512)
+        if listening is not None and listening in ready:
+            listening.open_up()
+        if self.checkpoints is None and self.pusher is not None and provide.has_checkpoints(self.folder):
+            self.checkpoints = provide.checkpoint_pusher(self.folder, self.job, self.spool.hear, patience)
+            self.checkpoints.start()
 
     def _consider_ending(self, pid, now, deadline, kill_at):
         # type: (int, float, float, float) -> float
@@ -217,7 +249,10 @@ class Launcher:
         if pid:
             script.sweep(pid)
         facts = {"max_duration_seconds": self.job.get("max_duration_seconds"), "peak_mib": usage["working_set_bytes_peak"] >> 20}
-        self._write_outcome(script.describe_end(status, self.asked, self.oom_before, self.log, facts), usage)
+        words = script.describe_end(status, self.asked, self.oom_before, self.log, facts)
+        if words["kind"] == "completed" and os.path.exists(os.path.join(self.folder, "failed")):
+            words = dict(words, **provide.said_failed(self.folder))
+        self._write_outcome(provide.hide(words, self.given), usage)
         self._bring_home(None)
 
     def _never_started(self, words):
@@ -242,6 +277,10 @@ class Launcher:
         # type: (Optional[Dict[str, Any]]) -> None
         outcome = outcome or contract.read_json(os.path.join(self.folder, "outcome"))
         try:
+            if provide.has_checkpoints(self.folder):
+                last = self.checkpoints or provide.checkpoint_pusher(self.folder, self.job, self.spool.hear, patience)
+                last.finish(lambda: False)
+            self.spool.push_uploads(patience)
             for top in ("outputs", "logs"):
                 if next(workfolder.kept_files(self.work, top), None) is not None:
                     self.spool.mark({"ended": {"at": time.time()}})
@@ -250,6 +289,8 @@ class Launcher:
             self.spool.push_all({"outcome": outcome}, patience)
         except Unwanted:
             pass
+        if self.relay is not None:
+            self.relay.close()
         workfolder.remove(self.work)
         contract.write_whole(os.path.join(self.folder, "done"), b"")
 
@@ -267,6 +308,13 @@ class Launcher:
         env["SHUNTER_LAUNCH_ID"] = self.job["id"]
         env["SHUNTER_SPOOL"] = self.folder
         env["SHUNTER_OUTPUT_DIR"] = os.path.join(self.work, "outputs")
+        env["SHUNTER_CHECKPOINT_DIR"] = os.path.join(self.folder, "checkpoints")
+        if self.relay is not None:
+            env["SHUNTER_RELAY"] = self.relay.address
+            env["SHUNTER_RUN_TOKEN"] = self.job["home"]["token"]
+        if self.job.get("tags"):
+            env["SHUNTER_TAGS"] = json.dumps(self.job["tags"])
+        env.update(self.given)
         return env
 
 
@@ -279,12 +327,18 @@ class Pusher:
 
         self.spool = spool
         self._stop = threading.Event()
+        self._wake = threading.Event()
         self._thread = threading.Thread(target=self._push, daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         self._stop.set()
+        self._wake.set()
         self._thread.join()
+
+    def hurry(self) -> None:
+        """Somebody waits for what was said to be home."""
+        self._wake.set()
 
     def _push(self) -> None:
         pause, tries, beat = 0.02, 0, time.monotonic()
@@ -301,6 +355,7 @@ class Pusher:
                     tries = 0
                     if not whole:
                         continue
+                self.spool.send_uploads()
                 if self.spool.wanted:
                     for top in list(self.spool.wanted):
                         self._copy(top)
@@ -309,7 +364,8 @@ class Pusher:
             except (OSError, Refused):
                 tries += 1
             pause = patience(tries) if tries else min(pause * 1.3, 0.25)
-            self._stop.wait(pause)
+            self._wake.wait(pause)
+            self._wake.clear()
 
     def _copy(self, top):
         # type: (str) -> None

@@ -88,11 +88,16 @@ class Spool:
 
     def _take(self, answer):
         # type: (Dict[str, Any]) -> None
-        self.heard_at = time.monotonic()
         held = answer.get("held") or {}
-        self.held.update({str(k): int(v) for k, v in held.items()})
+        self.held.update({str(k): int(v) for k, v in held.items() if not k.startswith("file/")})
+        self.hear(answer)
+
+    def hear(self, answer):
+        # type: (Dict[str, Any]) -> None
+        """What the server wants of us, told with any answer."""
+        self.heard_at = time.monotonic()
         self.canceled = self.canceled or bool(answer.get("cancel"))
-        self.wanted = list(answer.get("want") or [])
+        self.wanted += [top for top in answer.get("want") or [] if top not in self.wanted]
 
     def _streams(self):
         # type: () -> List[Tuple[str, int]]
@@ -206,6 +211,24 @@ class Spool:
                     os.unlink(source)
                 except OSError:
                     pass
+
+    def push_uploads(self, patience):
+        # type: (Callable[[int], float]) -> None
+        """All of them, as long as it takes."""
+        tries = 0
+        while next(self.uploads(), None) is not None:
+            try:
+                self.send_uploads()
+            except Refused as error:
+                if error.status in (401, 403, 404, 410):
+                    raise Unwanted(str(error)) from error
+                if error.status < 500 and tries > 3:
+                    return  # the server will not have one of them: said in its log, and no reason to hang
+                tries += 1
+                time.sleep(patience(tries))
+            except OSError:
+                tries += 1
+                time.sleep(patience(tries))
 
     def uploads(self):
         # type: () -> Iterator[Tuple[str, int, int]]

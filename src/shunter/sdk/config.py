@@ -49,6 +49,15 @@ class RunConfiguration:
     processes_per_node: int | None = None
     priority: int | None = None
     vm_priority: str | None = None
+    #: Data for the script: name → a path or URL here, or an `Input` that says more.
+    inputs: Mapping[str, Any] | None = None
+    #: Names of secrets for the script; `VARIABLE=NAME` gives one under another name.
+    secrets: Sequence[str] | None = None
+    #: URLs or commands that are told when the run is over.
+    notify: Sequence[str] | None = None
+    #: How many checkpoints are kept, and the run whose checkpoints this one goes on from.
+    keep_checkpoints: int | None = None
+    from_checkpoint: str | None = None
     #: Parts of a loaded `.runconfig` that other releases know and we do not use: kept for saving.
     sections: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
@@ -100,6 +109,10 @@ class RunConfiguration:
             "vm_priority": self.vm_priority,
             "priority": self.priority,
             "framework": (self.framework or "python").lower(),
+            "secrets": list(self.secrets) if self.secrets else None,
+            "notify": list(self.notify) if self.notify else None,
+            "keep_checkpoints": positive("keep_checkpoints", self.keep_checkpoints),
+            "from_checkpoint": self.from_checkpoint,
         }
         return {k: v for k, v in found.items() if v is not None}
 

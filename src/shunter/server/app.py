@@ -20,12 +20,13 @@ from shunter.errors import NotFound, ServerError, ShunterError, UsageError
 from shunter.home import HomeFolder
 from shunter.model.run import Launch, Run
 from shunter.node import contract
-from shunter.server.api import computes, node, runs, snapshots, workspaces
+from shunter.server.api import ask, computes, metrics, node, runs, secrets, snapshots, workspaces
 from shunter.server.api.context import in_thread
 from shunter.server.api.door import Door
 from shunter.server.collect.ingest import Ingest
 from shunter.server.collect.streams import Handlers
 from shunter.server.dispatch.loop import Dispatcher
+from shunter.server.services.context import connect
 from shunter.server.services.orders import Orders
 from shunter.server.services.parts import Parts, Targets
 from shunter.server.services.workspaces import add_local_target
@@ -72,12 +73,14 @@ def build(home: HomeFolder, url: str, database_url: str | None = None, clock: Ca
         "url": url, "version": __version__, "database": database.engine.url.render_as_string(),
         "home": str(home.path), "started_at": clock(),
     }  # fmt: skip
-    return Parts(
+    parts = Parts(
         home=home.path, tokens=tokens, database=database, workspaces=workspaces_store,
         experiments=Experiments(database), computes=computes_store, snapshots=snapshots_store, blobs=blobs,
         runs=runs_store, files=files, signals=signals, ingest=ingest, targets=targets, dispatch=dispatch,
         orders=orders, clock=clock, info=info,
     )  # fmt: skip
+    parts.context = connect(parts)
+    return parts
 
 
 def create_app(parts: Parts) -> Door:
@@ -96,7 +99,7 @@ def create_app(parts: Parts) -> Door:
 
     app = FastAPI(title="Shunter", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.parts = parts
-    for module in (runs, node, snapshots, computes, workspaces):
+    for module in (runs, node, ask, snapshots, computes, workspaces, metrics, secrets):
         app.include_router(module.router)
     app.add_exception_handler(ShunterError, _on_our_error)
     app.add_exception_handler(RequestValidationError, _on_bad_request)

@@ -24,6 +24,7 @@ class ScriptSays:
         self.clock = clock
         self.on_change = on_change
         self._families: dict[str, set[str]] = {}
+        self._open_parents: set[str] | None = None
 
     def child(self, parent: Run, child_id: str, about: Mapping[str, Any], at: float) -> None:
         """A script made a child run. It is running from then on; it takes no slot of its own."""
@@ -50,6 +51,7 @@ class ScriptSays:
                 return  # somebody else's run: not to be touched
             run = found
         family.add(child_id)
+        self._parents().add(above)
         self.on_change(run)
 
     def family(self, run: Run) -> frozenset[str]:
@@ -68,7 +70,7 @@ class ScriptSays:
 
     def on_parent_over(self, parent: Run) -> None:
         """What a script left open ends with it, as it did."""
-        if not parent.is_over:
+        if not parent.is_over or parent.id not in self._parents():
             return
         for child in self.runs.list(parent.workspace, parent_id=parent.id, limit=MOST_CHILDREN):
             if child.config.get("made_by_script"):
@@ -77,6 +79,13 @@ class ScriptSays:
                     self._end(child.id, parent.status, parent.ended_at or self.clock(), words, by_parent=True)
                 self.on_parent_over(self.runs.get(child.id))
         self._families.pop(parent.id, None)
+        self._parents().discard(parent.id)
+
+    def _parents(self) -> set[str]:
+        """Runs with children that a script made: nearly always none, and then an ending run costs nothing here."""
+        if self._open_parents is None:
+            self._open_parents = {run.parent_id for run in self.runs.placed() if run.slots == 0 and run.parent_id}
+        return self._open_parents
 
     def _family(self, run: Run) -> set[str]:
         found = self._families.get(run.id)

@@ -27,13 +27,13 @@ class Series(NamedTuple):
 
 def metrics_of(parts: Parts, run_id: str, name: str | None = None) -> dict[str, Any]:
     """Every metric of a run: a value, a list when it was logged repeatedly, rows and tables as dicts of lists."""
-    return read_metrics(parts.metrics, run_id, name)
+    return read_metrics(parts.context.metrics, run_id, name)
 
 
 def family_metrics(parts: Parts, run_id: str, name: str | None = None) -> dict[str, dict[str, Any]]:
     """The metrics of a run and of all below it, by run id."""
     run = parts.runs.get(run_id)
-    found = {run.id: read_metrics(parts.metrics, run.id, name)}
+    found = {run.id: read_metrics(parts.context.metrics, run.id, name)}
     for child in parts.runs.list(run.workspace, parent_id=run.id, limit=10_000):
         found.update(family_metrics(parts, child.id, name))
     return found
@@ -41,13 +41,13 @@ def family_metrics(parts: Parts, run_id: str, name: str | None = None) -> dict[s
 
 def series_of(parts: Parts, run_id: str, names: Sequence[str] = (), points: int = 1000) -> list[Series]:
     """The number metrics of a run, each thinned to about so many points."""
-    listed = [m for m in parts.metrics.list(run_id, names or None) if m.kind == NUMBER]
+    listed = [m for m in parts.context.metrics.list(run_id, names or None) if m.kind == NUMBER]
     missing = [n for n in names if n not in {m.name for m in listed}]
     if missing:
-        known = [m.name for m in parts.metrics.list(run_id)]
+        known = [m.name for m in parts.context.metrics.list(run_id)]
         raise NotFound(f"Run {run_id[:8]} logged no numbers as {missing[0]!r}.", hint=nearest(missing[0], known))
     return [
-        Series(m.name, m.count, m.last, m.min_value, m.max_value, thin(parts.metrics.points(m), points)) for m in listed
+        Series(m.name, m.count, m.last, m.min_value, m.max_value, thin(parts.context.metrics.points(m), points)) for m in listed
     ]
 
 

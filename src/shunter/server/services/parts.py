@@ -13,6 +13,7 @@ from shunter.model.compute import Compute
 from shunter.server.collect.ingest import Ingest
 from shunter.server.dispatch.loop import Dispatcher
 from shunter.server.services.orders import Orders
+from shunter.server.services.context import RunContext
 from shunter.server.signals import Signals
 from shunter.server.storage.blobs.base import BlobStore
 from shunter.server.storage.computes import Computes
@@ -44,6 +45,8 @@ class Parts:
     clock: Callable[[], float] = time.time
     info: dict[str, object] = field(default_factory=dict)
     stop: Callable[[], None] = lambda: None
+    #: What scripts are given and say; made last, by `services.context.connect`.
+    context: RunContext = field(init=False)
 
 
 class Targets:

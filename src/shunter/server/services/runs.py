@@ -13,7 +13,10 @@ from shunter.model.names import check_run_id, check_title
 from shunter.model.run import Event, Launch, Run, Status
 from shunter.server.dispatch.explain import Why, explain
 from shunter.server.dispatch.place import Pool, fits
+from shunter.server.services.notify import check_notify
 from shunter.server.services.parts import Parts
+from shunter.server.services.retention import forget_run
+from shunter.server.services.secrets import check_secrets
 
 #: Linux passes at most 128 KiB in one argument and, with the environment, 2 MiB or so in all.
 MOST_ARGUMENT_BYTES = 131071
@@ -54,6 +57,10 @@ def submit_run(parts: Parts, asked: Submission) -> Run:
     if asked.parent_id:
         parts.runs.get(check_run_id(asked.parent_id))
     config = dict(asked.config)
+    check_secrets(parts, asked.workspace, config)
+    check_notify(config)
+    if config.get("from_checkpoint"):
+        config["from_checkpoint"] = parts.runs.find(str(config["from_checkpoint"]), asked.workspace).id
     slots = _number(config, "cpus", 1)
     node_count = _number(config, "node_count", 1)
     fit = fits(
@@ -89,6 +96,7 @@ def submit_run(parts: Parts, asked: Submission) -> Run:
         run = parts.runs.add(run, Event(run.id, now, "state", Status.QUEUED, "Submitted.", {}))
     except AlreadyExists:
         return parts.runs.get(asked.id)
+    parts.context.notifier.expect(run)
     parts.dispatch.queue_changed(run.workspace, run.target)
     return run
 
@@ -149,8 +157,7 @@ def delete_run(parts: Parts, run_id: str) -> None:
     run = parts.runs.get(run_id)
     if not run.is_over:
         raise Conflict(f"Run {run.id[:8]} is {run.status}.", hint=f"Cancel it first: `shunter run cancel {run.id[:8]}`.")
-    parts.runs.delete(run_id)
-    parts.files.delete(run_id)
+    forget_run(parts, run_id)
 
 
 def attempts_of(launches: list[Launch]) -> list[dict[str, Any]]:

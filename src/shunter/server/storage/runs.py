@@ -96,7 +96,10 @@ class SqlRuns:
     def apply(self, run: Run, before: Run, changed: Sequence[Launch] = (), happened: Sequence[Event] = ()) -> Run:
         run = run.evolve(version=before.version + 1)
         with self.database.begin() as connection:
-            result = connection.execute(_UPDATE, _row(run) | {"b_id": run.id, "b_version": before.version})
+            row = _row(run)
+            # Only what the state machine owns: any other column given here would be set too, over what others changed.
+            state = {name: row[name] for name in _STATE_COLUMNS}
+            result = connection.execute(_UPDATE, state | {"b_id": run.id, "b_version": before.version})
             if result.rowcount != 1:
                 raise StaleState(f"Run {run.id} has moved on from version {before.version}.")
             for launch in changed:
@@ -207,17 +210,15 @@ _NEXT_NUMBER = (
 )
 _ADD = sa.insert(runs)
 _GET = sa.select(runs).where(runs.c.id == sa.bindparam("id"))
+_STATE_COLUMNS = (
+    "status", "attempt", "exit_code", "reason", "error", "since", "started_at", "ended_at", "deadline_at",
+    "cancel_requested", "usage", "version",
+)  # fmt: skip
 _UPDATE = (
     sa.update(runs)
     .where(runs.c.id == sa.bindparam("b_id"), runs.c.version == sa.bindparam("b_version"))
-    .values({
-        name: sa.bindparam(name)
-        for name in (
-            "status", "attempt", "exit_code", "reason", "error", "since", "started_at", "ended_at", "deadline_at",
-            "cancel_requested", "usage", "version",
-        )
-    })
-)  # fmt: skip
+    .values({name: sa.bindparam(name) for name in _STATE_COLUMNS})
+)
 _LAUNCHES = sa.select(launches).where(launches.c.run_id == sa.bindparam("run_id")).order_by(
     launches.c.attempt, launches.c.node_index)  # fmt: skip
 _ADD_LAUNCH = sa.insert(launches)

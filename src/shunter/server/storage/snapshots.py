@@ -49,6 +49,11 @@ class Snapshots:
             connection.execute(sa.delete(snapshots).where(snapshots.c.id == snapshot_id))
         self._manifest.cache_clear()
 
+    def created_at(self, snapshot_id: str) -> float:
+        with self.database.read() as connection:
+            query = sa.select(snapshots.c.created_at).where(snapshots.c.id == snapshot_id)
+            return float(connection.execute(query).scalar() or 0.0)
+
     def ids(self) -> list[str]:
         with self.database.read() as connection:
             return [row.id for row in connection.execute(sa.select(snapshots.c.id))]
