@@ -1,0 +1,91 @@
+"""From points to numbers: log features for the physics, scaled ones for the flexible part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shunter.advisor.errors import MixedUnits
+from shunter.advisor.values import Array, Point, Probe, one_unit
+
+# Nobody measures one workload over six decades of data; two units under one name do look like that.
+WIDEST_DATA_RANGE = 1e5
+# A parameter may be zero; then the term that it multiplies is this small a share of its largest.
+ZERO_SHARE = 0.02
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Raw values of points: nodes first, then the data size if there is one, then parameters.
+
+    Parameters that never change, or that the columns before them already determine, are left out.
+    """
+
+    names: tuple[str, ...]
+    has_data: bool
+    values: Array
+    machines: tuple[str, ...]
+    cores: Array
+
+    def logs(self, shift: float, reference: Array) -> Array:
+        """Log features; `shift` nodes of each cluster only coordinate."""
+        floor = np.maximum(reference.max(axis=0), 1e-300) * ZERO_SHARE
+        out = np.log(np.maximum(self.values, floor))
+        out[:, 0] = np.log(self.values[:, 0] - shift)
+        return np.asarray(out)
+
+    def scaled(self, reference: Array) -> Array:
+        """Features of the flexible part: logs, or shares of the largest where a value can be zero."""
+        out = np.empty_like(self.values)
+        for j in range(self.values.shape[1]):
+            if (reference[:, j] > 0).all() and (self.values[:, j] > 0).all():
+                out[:, j] = np.log(self.values[:, j])
+            else:
+                out[:, j] = 2 * self.values[:, j] / max(float(reference[:, j].max()), 1e-300)
+        return out
+
+
+def columns_of(probes: Sequence[Probe], points: Sequence[Point]) -> tuple[Columns, Columns]:
+    """The columns of the measured and of the asked points, with the same names in the same order."""
+    every = [probe.point for probe in probes] + list(points)
+    one_unit(every)
+    names = sorted({name for point in every for name in point.parameters})
+    for point in every:
+        missing = [name for name in names if name not in point.parameters]
+        if missing:
+            raise MixedUnits(f"parameter {missing[0]} is missing in some points", hint="Give it in all or in none.")
+    has_data = every[0].data_size is not None
+    rows = [
+        [p.nodes, *([p.data_size] if has_data else []), *[p.parameters[name] for name in names]] for p in every
+    ]
+    raw = np.array(rows, dtype=float)
+    if has_data and raw[:, 1].max() / raw[:, 1].min() > WIDEST_DATA_RANGE:
+        raise MixedUnits(
+            f"data sizes from {raw[:, 1].min():g} to {raw[:, 1].max():g}", hint="Are they all in the same unit?"
+        )
+    keep = _independent(raw, 2 if has_data else 1)
+    labels = ("nodes", *(("data",) if has_data else ()), *names)
+    machines = tuple(p.machine.name if p.machine else "" for p in every)
+    cores = np.array([p.machine.vcpu if p.machine else 1.0 for p in every])
+    both = Columns(tuple(labels[j] for j in keep), has_data, raw[:, keep], machines, cores)
+    return _part(both, slice(0, len(probes))), _part(both, slice(len(probes), None))
+
+
+def _part(columns: Columns, rows: slice) -> Columns:
+    return Columns(
+        columns.names, columns.has_data, columns.values[rows], columns.machines[rows], columns.cores[rows]
+    )
+
+
+def _independent(raw: Array, first: int) -> list[int]:
+    logs = np.log(np.maximum(raw, np.maximum(raw.max(axis=0), 1e-300) * ZERO_SHARE))
+    logs = logs - logs.mean(axis=0)
+    keep = list(range(first))
+    for j in range(first, raw.shape[1]):
+        known = logs[:, keep]
+        left = logs[:, j] - known @ np.linalg.lstsq(known, logs[:, j], rcond=None)[0]
+        if left.std() > 0.03:
+            keep.append(j)
+    return keep

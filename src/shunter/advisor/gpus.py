@@ -1,0 +1,182 @@
+"""Training throughput on another GPU type, and on more GPUs, from the few that were tried."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+
+import numpy as np
+
+from shunter.advisor.errors import TooFewProbes, UnknownFact
+from shunter.advisor.process import Process, fit_process
+from shunter.advisor.values import Array, Estimate, estimate_from_log, positive
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """Data-sheet figures of one GPU; peak rates, of which training reaches a part."""
+
+    model: str
+    memory_gib: float
+    bandwidth_gb_per_second: float
+    fp32_tflops: float
+    fp16_tflops: float
+
+
+@dataclass(frozen=True)
+class GpuRun:
+    """Measured training: steps per second on so many GPUs, all steps of all GPUs counted."""
+
+    gpu: str
+    steps_per_second: float
+    gpus: int = 1
+    one_server: bool = True
+
+    def __post_init__(self) -> None:
+        positive(self.steps_per_second, "steps_per_second")
+        positive(self.gpus, "gpus")
+
+
+@dataclass(frozen=True)
+class GpuExample:
+    """One model with one batch size elsewhere: everything that was measured of it."""
+
+    fingerprint: str
+    group: str
+    runs: tuple[GpuRun, ...]
+
+
+@lru_cache(maxsize=1)
+def gpu_facts() -> dict[str, Gpu]:
+    """The packaged data sheet, by model name."""
+    text = resources.files("shunter.advisor").joinpath("priors/gpus.csv").read_text()
+    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+    return {
+        row["model"]: Gpu(
+            row["model"],
+            float(row["memory_gib"]),
+            float(row["bandwidth_gb_per_second"]),
+            float(row["fp32_tflops"]),
+            float(row["fp16_tflops"]),
+        )
+        for row in rows
+    }
+
+
+def find_gpu(name: str) -> Gpu:
+    """The GPU of that name; a short name such as "v100" gives the first model that starts with it."""
+    facts = gpu_facts()
+    wanted = name.lower()
+    for model, gpu in facts.items():
+        if model.lower() == wanted:
+            return gpu
+    for model, gpu in facts.items():
+        if model.lower().startswith(wanted):
+            return gpu
+    raise UnknownFact(f"GPU {name} is not on the data sheet", hint=f"Known are {', '.join(sorted(facts))}.")
+
+
+def predict_other_gpu(run: GpuRun, gpu: str, examples: Sequence[GpuExample]) -> Estimate:
+    """Steps per second on one GPU of another type, from one run on one GPU."""
+    source, target = find_gpu(run.gpu), find_gpu(gpu)
+    if source.model == target.model:
+        return estimate_from_log(math.log(run.steps_per_second), 0.03)
+    known = _learn_types(tuple(sorted(examples, key=lambda example: example.fingerprint)))
+    row = _type_features(run.steps_per_second / run.gpus, source, target)
+    if known is None:
+        faster = 0.75 * math.log(target.bandwidth_gb_per_second / source.bandwidth_gb_per_second)
+        return estimate_from_log(math.log(run.steps_per_second / run.gpus) + faster, 0.5, notes=("data sheet only",))
+    mean, sd = known.predict(row)
+    ratio = abs(row[0, 1])
+    return estimate_from_log(
+        math.log(run.steps_per_second / run.gpus) + float(mean[0, 0]) * float(row[0, 1]), float(sd[0, 0]) * ratio
+    )
+
+
+def predict_more_gpus(runs: Sequence[GpuRun], gpus: int, examples: Sequence[GpuExample]) -> Estimate:
+    """Steps per second on `gpus` GPUs of the same type and placement, from runs on fewer."""
+    tried = sorted({run.gpus: run for run in runs if run.gpus < gpus or run.gpus == 1}.values(), key=lambda r: r.gpus)
+    if not tried:
+        raise TooFewProbes("no run on fewer GPUs", hint="Start with one GPU on one node.")
+    row, ideal = _count_features(tried, gpus)
+    known = _learn_counts(tuple(sorted(examples, key=lambda example: example.fingerprint)), len(tried) > 1)
+    if known is None:
+        loss = 0.1 * math.log2(gpus / tried[-1].gpus)
+        return estimate_from_log(ideal - loss, 0.3, notes=("no other models to learn from",))
+    mean, sd = known.predict(row)
+    return estimate_from_log(ideal - float(mean[0, 0]), float(sd[0, 0]))
+
+
+def where_scaling_stops(estimates: Sequence[tuple[int, Estimate]], worth: float = 0.5) -> int:
+    """The largest count that still pays: each doubling must bring at least `worth` of the added GPUs."""
+    ordered = sorted(estimates, key=lambda pair: pair[0])
+    best = ordered[0][0]
+    for (few, before), (many, after) in zip(ordered, ordered[1:], strict=False):
+        gained = after.median / before.median - 1
+        if gained < worth * (many / few - 1):
+            break
+        best = many
+    return best
+
+
+def _type_features(steps_per_second: float, source: Gpu, target: Gpu) -> Array:
+    compute = math.log(target.fp32_tflops / source.fp32_tflops)
+    memory = math.log(target.bandwidth_gb_per_second / source.bandwidth_gb_per_second)
+    both = 0.5 * (compute + memory)
+    # A short step is mostly waiting for the host, whatever the GPU: this is what the step time tells.
+    return np.array([[-math.log(steps_per_second), both, compute - memory]])
+
+
+@lru_cache(maxsize=64)
+def _learn_types(examples: tuple[GpuExample, ...]) -> Process | None:
+    rows, targets, groups = [], [], []
+    for example in examples:
+        single = {run.gpu: run.steps_per_second for run in example.runs if run.gpus == 1}
+        for source in sorted(single):
+            for target in sorted(single):
+                row = _type_features(single[source], find_gpu(source), find_gpu(target))[0]
+                if row[1] > 0.2:
+                    rows.append(row)
+                    targets.append([math.log(single[target] / single[source]) / row[1]])
+                    groups.append(example.group)
+    if len(set(groups)) < 2:
+        return None
+    return fit_process(np.array(rows), np.array(targets), groups)
+
+
+def _count_features(tried: Sequence[GpuRun], gpus: int) -> tuple[Array, float]:
+    """Features of the loss against perfect scaling from the largest run, and the log of perfect scaling."""
+    last = tried[-1]
+    ideal = math.log(last.steps_per_second * gpus / last.gpus)
+    doublings = math.log2(gpus / last.gpus)
+    if len(tried) == 1:
+        return np.array([[doublings, 0.0 if last.one_server else 1.0, math.log(last.gpus / last.steps_per_second)]]), ideal
+    first = tried[0]
+    lost = math.log(first.steps_per_second / first.gpus) - math.log(last.steps_per_second / last.gpus)
+    step = math.log(last.gpus / last.steps_per_second)
+    return np.array([[doublings, 0.0 if last.one_server else 1.0, step, lost, lost * doublings]]), ideal
+
+
+@lru_cache(maxsize=64)
+def _learn_counts(examples: tuple[GpuExample, ...], two: bool) -> Process | None:
+    rows, targets, groups = [], [], []
+    for example in examples:
+        series: dict[tuple[str, bool], dict[int, GpuRun]] = {}
+        for run in example.runs:
+            series.setdefault((run.gpu, run.one_server), {})[run.gpus] = run
+        for runs in series.values():
+            counts = sorted(runs)
+            for i, count in enumerate(counts[1:] if two else counts, start=1 if two else 0):
+                for more in counts[i + 1 :]:
+                    tried = [runs[counts[i - 1]], runs[count]] if two else [runs[count]]
+                    row, ideal = _count_features(tried, more)
+                    rows.append(row[0])
+                    targets.append([ideal - math.log(runs[more].steps_per_second)])
+                    groups.append(example.group)
+    if len(rows) < 6 or len(set(groups)) < 2:
+        return None
+    return fit_process(np.array(rows), np.array(targets), groups)

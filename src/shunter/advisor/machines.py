@@ -1,0 +1,158 @@
+"""Run time on machine types that were never tried, from one or two probes with their usage."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from shunter.advisor.errors import MixedUnits, TooFewProbes
+from shunter.advisor.process import Process, fit_process
+from shunter.advisor.values import Array, Estimate, Machine, Probe, Usage, estimate_from_log
+
+
+@dataclass(frozen=True)
+class MachineExample:
+    """One workload that was measured on many machine types: seconds and the usage vector per machine name.
+
+    `group` names what belongs together (the same program on other inputs); `fingerprint` its rows.
+    """
+
+    fingerprint: str
+    group: str
+    seconds: Mapping[str, float]
+    usage: Mapping[str, tuple[float, ...]]
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+
+@dataclass(frozen=True)
+class Pick:
+    """The machine to take, its estimated time, and what a wrong pick is expected to cost (0.1 is 10 % more)."""
+
+    machine: Machine
+    time: Estimate
+    usd: Estimate | None
+    expected_regret: float
+
+
+def predict_machines(
+    probes: Sequence[Probe], machines: Sequence[Machine], examples: Sequence[MachineExample]
+) -> dict[str, Estimate]:
+    """Seconds on every machine that the examples know, by name; the probed ones included, as measured.
+
+    Probes must have usage and a machine; several on one machine are taken together by their median.
+    """
+    measured = _by_machine(probes)
+    names = tuple(sorted(measured))
+    asked = tuple(machine.name for machine in machines)
+    learned = _learn(names, asked, tuple(sorted(examples, key=lambda example: example.fingerprint)))
+    if learned is None:
+        raise TooFewProbes(
+            f"too few workloads were measured on {' and '.join(names)}", hint="Probe on a machine type of the catalog."
+        )
+    process, outputs = learned
+    features, level = _features([measured[name] for name in names])
+    mean, sd = process.predict(features)
+    out = {}
+    for machine in machines:
+        if machine.name in measured:
+            out[machine.name] = estimate_from_log(math.log(measured[machine.name][0]), 0.08)
+        elif machine.name in outputs:
+            column = outputs.index(machine.name)
+            out[machine.name] = estimate_from_log(float(mean[0, column]) + level, float(sd[0, column]))
+    return out
+
+
+def pick_machine(times: Mapping[str, Estimate], machines: Sequence[Machine], by: str = "cost") -> Pick:
+    """The cheapest (`by="cost"`) or fastest (`by="time"`) machine in expectation, and the expected regret."""
+    known = [machine for machine in machines if machine.name in times]
+    if by == "cost":
+        known = [machine for machine in known if machine.usd_per_hour]
+    if not known:
+        raise TooFewProbes("no machine has both a prediction and a price", hint="Pick by time, or give prices.")
+    rates = np.array([machine.usd_per_hour or 0.0 if by == "cost" else 1.0 for machine in known])
+    means = np.log([times[machine.name].median for machine in known]) + np.log(rates)
+    spreads = np.array([min(times[machine.name].log_sd, 1.0) for machine in known])
+    best = int(np.argmin(means + 0.5 * spreads**2))
+    normals = np.random.default_rng(0).standard_normal((400, len(known)))
+    sampled = means + spreads * normals
+    regret = float(np.expm1(sampled[:, best] - sampled.min(axis=1)).mean())
+    machine = known[best]
+    time = times[machine.name]
+    usd = time.scaled(machine.usd_per_hour / 3600) if machine.usd_per_hour else None
+    return Pick(machine, time, usd, regret)
+
+
+def usage_vector(usage: Usage, machine: Machine, seconds: float) -> tuple[float, ...]:
+    """What a usage says about the workload, on scales that machines share; what was not measured is neutral."""
+    memory = usage.memory_peak_gib if usage.memory_peak_gib is not None else 0.3 * machine.memory_gib
+    cached = usage.cached_peak_gib if usage.cached_peak_gib is not None else 0.3 * machine.memory_gib
+    read = (usage.read_mb_per_second or 0.0) * seconds
+    written = (usage.write_mb_per_second or 0.0) * seconds
+    return (
+        usage.cpu_mean,
+        _or(usage.cpu_p95, usage.cpu_mean),
+        _or(usage.iowait_mean, 0.0),
+        _or(usage.busy_fraction, usage.cpu_mean),
+        math.log1p(_or(usage.load_mean, usage.cpu_mean * machine.vcpu)),
+        memory / machine.memory_gib,
+        math.log(memory + 0.1),
+        math.log(cached + 0.1),
+        _or(usage.disk_busy_mean, 0.0),
+        math.log1p(read / 1000),
+        math.log1p(written / 1000),
+    )
+
+
+def _or(value: float | None, otherwise: float) -> float:
+    return otherwise if value is None or math.isnan(value) else value
+
+
+def _by_machine(probes: Sequence[Probe]) -> dict[str, tuple[float, tuple[float, ...]]]:
+    runs: dict[str, list[Probe]] = {}
+    for probe in probes:
+        if probe.outcome != "completed":
+            continue
+        if probe.point.machine is None or probe.usage is None:
+            raise MixedUnits("a probe has no machine or no usage", hint="Monitor the probes.")
+        runs.setdefault(probe.point.machine.name, []).append(probe)
+    if not runs:
+        raise TooFewProbes("none of the probes ended", hint="Probe on a machine with more memory.")
+    out = {}
+    for name, group in runs.items():
+        vectors = [usage_vector(p.usage, p.point.machine, p.seconds) for p in group if p.usage and p.point.machine]
+        middle = tuple(float(x) for x in np.median(np.array(vectors), axis=0))
+        out[name] = (float(np.median([probe.seconds for probe in group])), middle)
+    return out
+
+
+def _features(measured: Sequence[tuple[float, tuple[float, ...]]]) -> tuple[Array, float]:
+    logs = [math.log(seconds) for seconds, _ in measured]
+    level = sum(logs) / len(logs)
+    row = [level, *[log - level for log in logs[1:]]]
+    for _, vector in measured:
+        row.extend(vector)
+    return np.array([row]), level
+
+
+@lru_cache(maxsize=64)
+def _learn(
+    names: tuple[str, ...], asked: tuple[str, ...], examples: tuple[MachineExample, ...]
+) -> tuple[Process, tuple[str, ...]] | None:
+    usable = [e for e in examples if all(name in e.seconds and name in e.usage for name in names)]
+    outputs = tuple(
+        name for name in asked if name not in names and sum(name in e.seconds for e in usable) >= max(3, len(usable) // 2)
+    )
+    if len(usable) < 3 or not outputs:
+        return None
+    rows, targets = [], []
+    for example in usable:
+        row, level = _features([(example.seconds[name], example.usage[name]) for name in names])
+        rows.append(row[0])
+        targets.append([math.log(example.seconds[n]) - level if n in example.seconds else math.nan for n in outputs])
+    return fit_process(np.array(rows), np.array(targets), [example.group for example in usable]), outputs

@@ -1,0 +1,104 @@
+"""The flexible part: a Gaussian process on what the physics leaves over.
+
+Two smooth functions are added to the sum of power laws, one of all features and one of the node count alone
+(caches that start to fit, waves of tasks); amplitude, length scales and noise have priors, and are found by the
+evidence of the whole linearised model, so the physics keeps what it can explain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import linalg, optimize
+
+from shunter.advisor.values import Array
+
+
+@dataclass(frozen=True)
+class ResidualPrior:
+    """Medians of the hyperparameters and their spread on the log scale."""
+
+    amplitude: float = 0.05
+    amplitude_sd: float = 0.6
+    nodes_amplitude: float = 0.12
+    nodes_amplitude_sd: float = 0.8
+    noise: float = 0.02
+    noise_sd: float = 0.5
+    length: float = 1.0
+    length_sd: float = 0.5
+    nodes_length: float = 1.4
+
+
+class Residual:
+    """Covariances of the flexible part for fixed features; hyperparameters are a vector of logs."""
+
+    def __init__(self, prior: ResidualPrior, features: Array, nodes_column: int) -> None:
+        self._features = features
+        self._nodes = nodes_column
+        self._nodes_length = prior.nodes_length
+        width = features.shape[1]
+        self._squares = np.array([_squares(features[:, j], features[:, j]) for j in range(width)])
+        self._along_nodes = np.exp(-0.5 * self._squares[nodes_column] / prior.nodes_length**2)
+        self.start = np.log([prior.amplitude, prior.nodes_amplitude, prior.noise, *[prior.length] * width])
+        self.spread = np.array(
+            [prior.amplitude_sd, prior.nodes_amplitude_sd, prior.noise_sd, *[prior.length_sd] * width]
+        )
+
+    def covariance(self, logs: Array, noise_weights: Array) -> Array:
+        """Covariance of the measured points, noise included."""
+        return self._smooth(logs) + np.exp(2 * logs[1]) * self._along_nodes + np.diag(np.exp(2 * logs[2]) * noise_weights)
+
+    def cross(self, logs: Array, features: Array) -> Array:
+        """Covariance of new points with the measured ones."""
+        scale = np.exp(-logs[3:])
+        distance = _pairwise((features * scale), (self._features * scale))
+        along = _squares(features[:, self._nodes], self._features[:, self._nodes])
+        return np.asarray(
+            np.exp(2 * logs[0] - 0.5 * distance) + np.exp(2 * logs[1] - 0.5 * along / self._nodes_length**2)
+        )
+
+    def variance(self, logs: Array) -> float:
+        """Prior variance of one new measurement, noise included."""
+        return float(np.exp(2 * logs[:3]).sum())
+
+    def best(self, base: Array, rest: Array, noise_weights: Array, start: Array, steps: int = 25) -> tuple[Array, float]:
+        """Hyperparameters of the highest posterior and its log; `base` is the covariance that physics gives."""
+
+        def minus_log(logs: Array) -> tuple[float, Array]:
+            smooth = self._smooth(logs)
+            along = np.exp(2 * logs[1]) * self._along_nodes
+            noise = np.exp(2 * logs[2]) * noise_weights
+            try:
+                factor = linalg.cho_factor(base + smooth + along + np.diag(noise), lower=True)
+            except linalg.LinAlgError:
+                return 1e10, np.zeros_like(logs)
+            inverse = linalg.cho_solve(factor, np.eye(len(rest)))
+            solved = inverse @ rest
+            pull = (logs - self.start) / self.spread
+            value = 0.5 * float(rest @ solved) + float(np.log(np.diag(factor[0])).sum()) + 0.5 * float(pull @ pull)
+            lever = inverse - np.outer(solved, solved)
+            weighted = lever * smooth
+            by_length = 0.5 * np.tensordot(self._squares, weighted, axes=2) * np.exp(-2 * logs[3:])
+            slope = [weighted.sum(), (lever * along).sum(), float(np.diag(lever) @ noise), *by_length]
+            return value, np.array(slope) + pull / self.spread
+
+        bounds = [(m - 4 * s, m + 4 * s) for m, s in zip(self.start, self.spread, strict=True)]
+        found = optimize.minimize(
+            minus_log, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": steps}
+        )
+        return np.asarray(found.x, dtype=float), -float(found.fun)
+
+    def _smooth(self, logs: Array) -> Array:
+        distance = np.tensordot(np.exp(-2 * logs[3:]), self._squares, axes=1)
+        return np.asarray(np.exp(2 * logs[0] - 0.5 * distance))
+
+
+def _squares(left: Array, right: Array) -> Array:
+    return np.asarray((left[:, None] - right[None, :]) ** 2)
+
+
+def _pairwise(left: Array, right: Array) -> Array:
+    products = left @ right.T
+    squares = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1)[None, :] - 2 * products
+    return np.asarray(np.maximum(squares, 0.0))

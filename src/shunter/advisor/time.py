@@ -1,0 +1,218 @@
+"""Run time of a workload over nodes, data size, parameters and machine type, from a few measured points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import linalg, stats
+
+from shunter.advisor.errors import TooFewProbes
+from shunter.advisor.features import Columns, columns_of
+from shunter.advisor.posynomial import Posynomial, Term, fit_mode
+from shunter.advisor.residual import Residual, ResidualPrior
+from shunter.advisor.values import Array, Estimate, Point, Probe, estimate_from_log
+
+# With this many points, the odd ones may be a regime of their own (memory ran short) and not accidents.
+ENOUGH_FOR_A_REGIME = 12
+
+
+@dataclass(frozen=True)
+class TimePrior:
+    """What other workloads taught about run times; log shares are against the parallel part at the centre.
+
+    `coordinators` are the nodes that only coordinate: the models with each number are averaged by their evidence.
+    """
+
+    parallel_sd: float = 1.0
+    load: float = -0.5
+    load_sd: float = 1.2
+    serial: float = -1.0
+    serial_sd: float = 1.2
+    data_serial: float = -1.75
+    data_serial_sd: float = 1.5
+    talk: float = -4.0
+    talk_sd: float = 1.0
+    spill: float = -3.0
+    spill_sd: float = 2.5
+    spill_power: float = 8.0
+    spill_parameter: float = 0.3
+    parameter_sd: float = 0.4
+    data_sd: float = 0.3
+    nodes_sd: float = 0.1
+    machine_sd: float = 0.25
+    level_sd: float = 1.0
+    outlier_freedom: float = 4.0
+    coordinators: tuple[float, ...] = (0.0, 0.5, 1.0)
+    residual: ResidualPrior = ResidualPrior()
+
+
+def predict_run_time(
+    probes: Sequence[Probe], points: Sequence[Point], prior: TimePrior | None = None
+) -> tuple[Estimate, ...]:
+    """Seconds at each point, with 90 % intervals; in the order of the points.
+
+    Probes that failed are left out, one that was cut off counts as "at least this long". One probe is enough for
+    an answer; the interval then says how little it is worth. The order of the probes does not matter.
+    """
+    prior = prior or TimePrior()
+    done = _in_order([probe for probe in probes if probe.outcome == "completed"])
+    cut = _in_order([probe for probe in probes if probe.outcome == "timed_out"])
+    if not done:
+        raise TooFewProbes("none of the probes ended", hint="Run the workload on a small part of its data first.")
+    if not points:
+        return ()
+    for _ in range(2):
+        beyond = [probe.point for probe in cut]
+        mean, variance = _predict(done, [*points, *beyond], prior)
+        late = [probe for probe, m in zip(cut, mean[len(points) :], strict=True) if m < np.log(probe.seconds)]
+        if not late:
+            break
+        done, cut = _in_order([*done, *late]), [probe for probe in cut if probe not in late]
+    quantile = float(stats.t.ppf(0.95, max(len(done) - 2, 3)))
+    notes = _notes(done, points)
+    return tuple(
+        estimate_from_log(float(m), float(np.sqrt(v)), quantile, n)
+        for m, v, n in zip(mean[: len(points)], variance[: len(points)], notes, strict=True)
+    )
+
+
+def _in_order(probes: Sequence[Probe]) -> list[Probe]:
+    def key(probe: Probe) -> tuple[object, ...]:
+        point = probe.point
+        machine = point.machine.name if point.machine else ""
+        return (point.nodes, point.data_size or 0.0, tuple(sorted(point.parameters.items())), machine, probe.seconds)
+
+    return sorted(probes, key=key)
+
+
+def _predict(done: Sequence[Probe], points: Sequence[Point], prior: TimePrior) -> tuple[Array, Array]:
+    known, asked = columns_of(done, points)
+    log_seconds = np.log([probe.seconds for probe in done])
+    fewest = min(float(known.values[:, 0].min()), float(asked.values[:, 0].min()))
+    shifts = [shift for shift in prior.coordinators if fewest - shift >= 0.5] or [0.0]
+    kinds = [(shift, True) for shift in shifts]
+    if len(done) >= ENOUGH_FOR_A_REGIME:
+        kinds += [(shift, False) for shift in shifts]
+    answers = [_one_model(known, asked, log_seconds, shift, robust, prior) for shift, robust in kinds]
+    evidence = np.array([answer[2] for answer in answers])
+    weights = np.exp(evidence - evidence.max())
+    weights /= weights.sum()
+    mean = sum((w * answer[0] for w, answer in zip(weights, answers, strict=True)), np.zeros(len(points)))
+    second = sum((w * (a[1] + a[0] ** 2) for w, a in zip(weights, answers, strict=True)), np.zeros(len(points)))
+    return mean, np.maximum(second - mean**2, 1e-12)
+
+
+def _one_model(
+    known: Columns, asked: Columns, log_seconds: Array, shift: float, robust: bool, prior: TimePrior
+) -> tuple[Array, Array, float]:
+    z, z_asked = known.logs(shift, known.values), asked.logs(shift, known.values)
+    z[:, 0] += np.log(known.cores)
+    z_asked[:, 0] += np.log(asked.cores)
+    centre = z.mean(axis=0)
+    z, z_asked = z - centre, z_asked - centre
+    model = _physics(known, np.concatenate([z, z_asked]), float(np.median(log_seconds)), prior)
+    residual = Residual(prior.residual, known.scaled(known.values), 0)
+    offsets = prior.level_sd**2 + prior.machine_sd**2 * _same(known.machines, known.machines)
+    mode, weights = _robust_mode(model, z, log_seconds, prior)
+    if not robust:
+        weights = np.ones(len(log_seconds))
+    logs = residual.start
+    evidence = 0.0
+    floor = np.where(weights > 1, weights, 0.6)
+    for last in (False, True):
+        base, slope = model.linearised(mode, z)
+        covariance = (slope * model.sd**2) @ slope.T + offsets
+        logs, evidence = residual.best(covariance, log_seconds - base, weights, logs)
+        noise = residual.covariance(logs, weights)
+        if last:
+            break
+        mode = fit_mode(model, z, log_seconds, noise + prior.machine_sd**2 * _same(known.machines, known.machines), mode)
+        base, slope = model.linearised(mode, z)
+        total = (slope * model.sd**2) @ slope.T + offsets + noise
+        surprise = np.exp(2 * logs[2]) * weights * np.linalg.solve(total, log_seconds - base)
+        freedom = prior.outlier_freedom
+        grown = (freedom + surprise**2 / np.exp(2 * logs[2])) / (freedom + 1)
+        weights = np.maximum(floor, np.clip(grown, 0.6, 200))
+    base, slope = model.linearised(mode, z)
+    base_asked, slope_asked = model.linearised(mode, z_asked)
+    cross = (slope_asked * model.sd**2) @ slope.T + residual.cross(logs, asked.scaled(known.values))
+    cross += prior.level_sd**2 + prior.machine_sd**2 * _same(asked.machines, known.machines)
+    factor = linalg.cho_factor((slope * model.sd**2) @ slope.T + offsets + noise, lower=True)
+    mean = base_asked + cross @ linalg.cho_solve(factor, log_seconds - base)
+    spread = ((slope_asked * model.sd) ** 2).sum(axis=1) + residual.variance(logs)
+    spread += prior.level_sd**2 + prior.machine_sd**2
+    variance = spread - np.einsum("ij,ji->i", cross, linalg.cho_solve(factor, cross.T))
+    return mean, np.maximum(variance, np.exp(2 * logs[2])), evidence
+
+
+def _physics(columns: Columns, z: Array, level: float, prior: TimePrior) -> Posynomial:
+    width = len(columns.names)
+    data = 1 if columns.has_data else None
+    first = 2 if columns.has_data else 1
+    parameters = range(first, width)
+
+    def term(
+        share: float, sd: float, nodes: float, size: float, of: float | None = None, sds: tuple[float, float] = (0, 0)
+    ) -> Term:
+        exponents, spreads = np.zeros(width), np.zeros(width)
+        exponents[0], spreads[0] = nodes, sds[0]
+        if data is not None:
+            exponents[data], spreads[data] = size, sds[1]
+        if of is not None:
+            for j in parameters:
+                exponents[j], spreads[j] = of, prior.parameter_sd
+        return Term(level + share, sd, list(exponents), list(spreads))
+
+    depends = 0.0 if len(parameters) else None
+    terms = [term(0.0, prior.parallel_sd, -1, 1, depends, (prior.nodes_sd, prior.data_sd))]
+    if len(parameters):
+        terms.append(term(prior.load, prior.load_sd, -1, 1))
+    terms.append(term(prior.serial, prior.serial_sd, 0, 0))
+    terms.append(term(prior.talk, prior.talk_sd, 1, 0))
+    if data is not None:
+        terms.append(term(prior.data_serial, prior.data_serial_sd, 0, 1, depends))
+        heaviest = float((z[:, data] - z[:, 0]).max())
+        share = prior.spill - prior.spill_power * heaviest
+        spill_of = prior.spill_parameter if len(parameters) else None
+        terms.append(term(share, prior.spill_sd, -prior.spill_power, prior.spill_power, spill_of))
+    return Posynomial(terms)
+
+
+def _robust_mode(model: Posynomial, z: Array, log_seconds: Array, prior: TimePrior) -> tuple[Array, Array]:
+    """Parameters that a few points from another regime cannot pull away, and how much noisier those points are."""
+    residual = prior.residual
+    variance = residual.noise**2 + residual.amplitude**2
+    weights = np.ones(len(log_seconds))
+    mode = fit_mode(model, z, log_seconds, np.diag(variance * weights))
+    for _ in range(4):
+        gap = log_seconds - model.log_time(mode, z)[0]
+        if float(np.abs(gap).max()) < 3 * variance**0.5:
+            break
+        freedom = prior.outlier_freedom
+        weights = np.clip((freedom + gap**2 / variance) / (freedom + 1), 0.8, 1e5)
+        mode = fit_mode(model, z, log_seconds, np.diag(variance * weights), mode)
+    return mode, np.where(weights > 3, weights * variance / residual.noise**2, 1.0)
+
+
+def _same(left: tuple[str, ...], right: tuple[str, ...]) -> Array:
+    return np.asarray(np.array(left)[:, None] == np.array(right)[None, :], dtype=float)
+
+
+def _notes(done: Sequence[Probe], points: Sequence[Point]) -> list[tuple[str, ...]]:
+    few = ("from one probe only",) if len(done) == 1 else ()
+    nodes = [probe.point.nodes for probe in done]
+    sizes = [probe.point.data_size or 0.0 for probe in done]
+    machines = {probe.point.machine.name if probe.point.machine else "" for probe in done}
+    out = []
+    for point in points:
+        notes = list(few)
+        if not min(nodes) / 2 <= point.nodes <= max(nodes) * 2:
+            notes.append("node count is outside anything measured")
+        if point.data_size is not None and not min(sizes) / 2 <= point.data_size <= max(sizes) * 2:
+            notes.append("data size is outside anything measured")
+        if (point.machine.name if point.machine else "") not in machines:
+            notes.append("no probe on this machine type")
+        out.append(tuple(notes))
+    return out
