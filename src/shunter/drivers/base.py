@@ -13,7 +13,7 @@ from shunter.model.run import Outcome
 
 __all__ = [
     "Absent", "Capabilities", "Capacity", "Driver", "Ended", "Facts", "Gone", "Handle", "Home", "Launch", "Running",
-    "Sign", "Unknown",
+    "Sign", "Unknown", "sign_from_wire",
 ]  # fmt: skip
 
 #: How a driver finds a launcher again: a small JSON object that the driver makes and only the driver reads.
@@ -53,6 +53,8 @@ class Launch:
     job: Mapping[str, Any]
     snapshot_id: str
     layout: Sequence[tuple[str, str, int, str, int, int]] = ()
+    #: The digest of each file of `layout`, in the same order; empty for links. For nodes that keep what they were sent.
+    digests: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,21 @@ class Unknown:
 
 
 Sign = Running | Ended | Gone | Absent | Unknown
+
+
+def sign_from_wire(found: Mapping[str, Any]) -> Sign:
+    """A sign as the node wrote it (`shunter/node/signs.py`)."""
+    match found.get("sign"):
+        case "running":
+            return Running(started=bool(found["started"]), pushing=bool(found["pushing"]))
+        case "ended":
+            return Ended(Outcome.from_wire(found["outcome"]), pushing=bool(found["pushing"]))
+        case "gone":
+            return Gone(str(found["evidence"]), started=bool(found["started"]))
+        case "absent":
+            return Absent()
+        case _:
+            return Unknown(str(found.get("why") or "The node gave no clear answer."))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -18,28 +17,12 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field
 
 import shunter
-from shunter.drivers.base import (
-    Absent,
-    Capabilities,
-    Capacity,
-    Ended,
-    Facts,
-    Gone,
-    Handle,
-    Home,
-    Launch,
-    Running,
-    Sign,
-    Unknown,
-)
+from shunter.drivers.base import Capabilities, Capacity, Facts, Handle, Home, Launch, Sign, sign_from_wire
 from shunter.errors import DriverError, StorageFull
 from shunter.model.compute import Compute
-from shunter.model.run import Outcome
-from shunter.node import contract
+from shunter.node import contract, signs
 
 PARENT_START_SECONDS = 10.0
-#: A launcher that was asked for and has not claimed its launch yet is given so long before it is asked for again.
-CLAIM_SECONDS = 2.0
 
 
 class LocalConfig(BaseModel):
@@ -105,26 +88,11 @@ class LocalDriver:
             return b""
 
     async def cancel(self, handle: Handle) -> None:
-        folder = self._folder(handle["launch"])
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "cancel").touch()
-        claim = contract.Claim.read(str(folder))
-        if claim is None:
-            # Nobody took it yet: take it ourselves, then it never starts.
-            if contract.take(str(folder), "canceled"):
-                words = {"kind": "canceled", "message": "Canceled before the script was started.", "ended_at": time.time()}
-                contract.write_whole(str(folder / "outcome"), json.dumps(words).encode(), sync=True)
-            return
-        if claim.launcher_alive() and claim.launcher:
-            os.kill(claim.launcher[0], signal.SIGUSR1)
-        elif claim.script_alive():
+        if signs.cancel(str(self.root), handle["launch"]):
             await self._tell({"adopt": handle["launch"]})
 
     async def clean(self, handle: Handle) -> None:
-        folder = self._folder(handle["launch"])
-        claim = contract.Claim.read(str(folder))
-        if claim is None or not claim.launcher_alive() or (folder / "done").exists():
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        await asyncio.to_thread(signs.clean, str(self.root), handle["launch"])
 
     async def close(self) -> None:
         if self._connection is not None:
@@ -132,35 +100,10 @@ class LocalDriver:
             self._connection = None
 
     async def _sign(self, handle: Handle) -> Sign:
-        launch = str(handle["launch"])
-        folder = self._folder(launch)
-        claim = contract.Claim.read(str(folder))
-        outcome = contract.read_json(str(folder / "outcome"))
-        alive = claim is not None and claim.launcher_alive()
-        if outcome is not None:
-            return Ended(Outcome.from_wire(outcome), pushing=alive)
-        if claim is None:
-            try:
-                young = time.time() - (folder / "job.json").stat().st_mtime < CLAIM_SECONDS
-            except FileNotFoundError:
-                return Absent()
-            return Unknown("The launcher is on its way.") if young else Absent()
-        if alive:
-            return Running(started=claim.script is not None)
-        return await self._without_launcher(launch, claim)
-
-    async def _without_launcher(self, launch: str, claim: contract.Claim) -> Sign:
-        if not claim.same_boot():
-            return Gone("The machine was restarted while it ran (its boot id changed).", started=claim.starting)
-        if not claim.starting:
-            return Gone("The launcher was killed before it started the script.", started=False)
-        folder = self._folder(launch)
-        survivors = claim.script_alive() or (claim.script is None and contract.find_processes(launch))
-        if survivors or (folder / "exit").exists() or _is_recent(folder / "claim"):
-            # The warm parent hears of a launcher's death by itself; one that was started later must be told.
-            await self._tell({"adopt": launch})
-            return Running(started=True, pushing=False)
-        return Gone("The launcher and the script were killed; nobody saw the script's exit status.", started=True)
+        found = signs.look(str(self.root), str(handle["launch"]))
+        if found.get("adopt"):
+            await self._tell({"adopt": str(handle["launch"])})
+        return sign_from_wire(found)
 
     def _folder(self, launch: str) -> Path:
         return self.root / contract.LAUNCHES / launch
@@ -227,14 +170,6 @@ class LocalDriver:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/",
                 env={k: v for k, v in os.environ.items() if not k.startswith("SHUNTER_")},
             )  # fmt: skip
-
-
-def _is_recent(path: Path) -> bool:
-    """Just claimed or adopted: give the adopter a moment to write what it found."""
-    try:
-        return time.time() - path.stat().st_mtime < CLAIM_SECONDS
-    except OSError:
-        return False
 
 
 def _memory_bytes() -> int:

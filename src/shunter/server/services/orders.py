@@ -26,7 +26,7 @@ class Orders:
         self.tokens = tokens
         self.home = home
         self.additions: list[Addition] = []
-        self._layouts: OrderedDict[str, Layout] = OrderedDict()
+        self._layouts: OrderedDict[str, tuple[Layout, Sequence[str]]] = OrderedDict()
 
     def order(self, run: Run, launch: Launch) -> LaunchOrder:
         job: dict[str, Any] = {
@@ -49,27 +49,29 @@ class Orders:
         }
         for add in self.additions:
             add(run, launch, job)
-        return LaunchOrder(launch.id, launch.node, job, run.snapshot_id, self._layout(run.snapshot_id))
+        layout, digests = self._layout(run.snapshot_id)
+        return LaunchOrder(launch.id, launch.node, job, run.snapshot_id, layout, digests)
 
     def forget(self) -> None:
         """Packs were rewritten: what was located may lie elsewhere."""
         self._layouts.clear()
 
-    def _layout(self, snapshot_id: str) -> Layout:
+    def _layout(self, snapshot_id: str) -> tuple[Layout, Sequence[str]]:
         found = self._layouts.get(snapshot_id)
         if found is None:
             manifest = self.snapshots.get(snapshot_id)
             places = self.blobs.locate({e.digest for e in manifest.entries if e.kind == "file"})
-            found = []
+            layout = []
             for entry in manifest.entries:
                 if entry.kind == "link":
-                    found.append((entry.path, "link", 0, entry.target, 0, 0))
+                    layout.append((entry.path, "link", 0, entry.target, 0, 0))
                     continue
                 place = places.get(entry.digest)
                 if place is None:
                     raise BlobCorrupt(f"The snapshot {snapshot_id[:12]} lacks the contents of {entry.path}.")
-                found.append((entry.path, "file", entry.mode, str(place.path), place.offset, place.size))
-            self._layouts[snapshot_id] = found
+                layout.append((entry.path, "file", entry.mode, str(place.path), place.offset, place.size))
+            digests = [entry.digest if entry.kind == "file" else "" for entry in manifest.entries]
+            found = self._layouts[snapshot_id] = (layout, digests)
             while len(self._layouts) > 32:
                 self._layouts.popitem(last=False)
         return found
