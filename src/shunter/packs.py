@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-import zstandard
 from blake3 import blake3
 
 from shunter.errors import BlobCorrupt
@@ -96,7 +95,6 @@ def read_pack(chunks: Iterable[bytes]) -> Iterator[Table | Piece]:
     stream = _Incoming(chunks)
     if stream.take(len(_MAGIC)) != _MAGIC:
         raise BlobCorrupt("this stream is no pack of version 1", hint="Is the sender newer than the receiver?")
-    opened = zstandard.ZstdDecompressor()
     blobs = _Blobs()
     count = total = 0
     while True:
@@ -107,7 +105,7 @@ def read_pack(chunks: Iterable[bytes]) -> Iterator[Table | Piece]:
             for view in stream.views(stored):
                 yield from blobs.feed(view)
         elif kind == b"Z":
-            yield from blobs.feed(memoryview(_unzip(opened, stream.take(stored), real)))
+            yield from blobs.feed(memoryview(_unzip(stream.take(stored), real)))
         elif blobs.waiting:
             raise BlobCorrupt(f"the pack leaves blob {blobs.waiting.digest[:12]} unfinished", hint=_AGAIN)
         elif kind == b"T":
@@ -146,6 +144,8 @@ class _Sealer:
     """Makes a frame of parts: compressed if a sample of it, and then the whole, shrinks."""
 
     def __init__(self) -> None:
+        import zstandard  # here, for a client on loopback does not need it
+
         self._zstd = zstandard.ZstdCompressor(level=3, write_content_size=True)
 
     def __call__(self, parts: list[bytes]) -> bytes:
@@ -244,11 +244,13 @@ def _read_table(payload: bytes) -> list[Blob]:
     return [Blob(digest.hex(), size) for digest, size in _ENTRY.iter_unpack(payload)]
 
 
-def _unzip(zstd: zstandard.ZstdDecompressor, payload: bytes, real: int) -> bytes:
+def _unzip(payload: bytes, real: int) -> bytes:
+    import zstandard
+
     # The size is asked first: a decompressor allocates what the payload claims.
     try:
         if zstandard.frame_content_size(payload) == real:
-            return zstd.decompress(payload, allow_extra_data=False)
+            return zstandard.ZstdDecompressor().decompress(payload, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise BlobCorrupt(f"the pack has a frame that cannot be unpacked: {error}", hint=_AGAIN) from error
     raise BlobCorrupt("the pack has a frame of another size than it says", hint=_AGAIN)

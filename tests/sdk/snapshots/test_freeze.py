@@ -19,6 +19,7 @@ from shunter.errors import SnapshotChanged, SnapshotError, SnapshotTooLarge
 from shunter.model.snapshot import Manifest
 from shunter.packs import Piece, read_pack
 from shunter.sdk.snapshots import Frozen, Progress, freeze, hashing
+from shunter.sdk.snapshots.cache import StatCache
 from shunter.sdk.snapshots.git import without_credentials
 
 LONG_AGO = 1_700_000_000 * 10**9 + 5
@@ -200,13 +201,27 @@ def test_a_change_that_keeps_size_and_mtime_is_seen(tree: Path, tmp_path: Path) 
     assert freeze(tree, cache_dir=tmp_path / "cache").manifest != first.manifest
 
 
-def test_a_file_touched_in_the_moment_of_the_freeze_is_read_again(tree: Path, tmp_path: Path, reads: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("mtime_ns", "before_ns", "trusted"),
+    [
+        (LONG_AGO, 60_000_000, True),
+        (LONG_AGO, 10_000_000, False),
+        (LONG_AGO, -(10**9), False),
+        (LONG_AGO - LONG_AGO % 10**9, 60_000_000, False),  # a clock of whole seconds
+        (LONG_AGO - LONG_AGO % 10**9, 2_100_000_000, True),
+    ],
+)
+def test_a_file_touched_in_the_moment_of_the_freeze_is_not_trusted(
+    tree: Path, tmp_path: Path, mtime_ns: int, before_ns: int, trusted: bool
+) -> None:
     """The racy case: a change after the freeze, in the same tick of the clock, leaves the stat as it was."""
-    (tree / "train.py").write_text("print(3)")
-    freeze(tree, cache_dir=tmp_path / "cache")
-    reads.clear()
-    freeze(tree, cache_dir=tmp_path / "cache")
-    assert reads == ["train.py"]
+    os.utime(tree / "train.py", ns=(mtime_ns, mtime_ns))
+    seen = (tree / "train.py").stat()
+    digest = blake3(b"print(1)").hexdigest()
+    StatCache.of("folder", tmp_path).save([("train.py", seen, digest)], hashed_from_ns=seen.st_ctime_ns + before_ns)
+    known, unknown = StatCache.of("folder", tmp_path).split([("train.py", seen)])
+    assert known == ([("train.py", seen, digest)] if trusted else [])
+    assert len(known) + len(unknown) == 1
 
 
 @pytest.mark.parametrize("damage", [b"", b"rubbish", None])

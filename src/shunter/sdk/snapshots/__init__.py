@@ -1,8 +1,7 @@
 """Freezing a source folder and sending what the server does not hold.
 
-frozen = freeze(Path("."), cache_dir=home / "stat-cache")
-missing = ...                                   # the server's answer to list(frozen.manifest.blobs)
-send(frozen.pack(missing, compress=not on_loopback))
+`freeze` looks at the folder and hashes what is new; the server says which of `frozen.manifest.blobs` it misses;
+`frozen.pack(missing)` streams just these.
 """
 
 from shunter.sdk.snapshots.freeze import Frozen, Progress, freeze

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
-import tempfile
+import threading
 from array import array
 from collections.abc import Iterable
 from pathlib import Path
@@ -117,7 +117,8 @@ class StatCache:
 def _write(file: Path, data: bytes) -> None:
     """Whole or not at all, and for nobody else to read: it names the user's files."""
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=file.name, suffix=".tmp")
+    temporary = f"{file}.{os.getpid()}.{threading.get_ident()}.tmp"
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o600)
     try:
         with open(handle, "wb") as out:
             out.write(data)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import threading
-from urllib.parse import urlsplit, urlunsplit
 
 from shunter.model.snapshot import GitState
 
@@ -30,6 +28,8 @@ class GitProbe:
         return self._state
 
     def _ask(self) -> None:
+        import subprocess  # here, for a client outside of a repository does not need it
+
         try:
             status = _git(self._folder, "status", "--porcelain=v2", "--branch", "--untracked-files=normal", "--", ".")
             if status is None:
@@ -51,6 +51,8 @@ def without_credentials(url: str) -> str:
     """
     if "://" not in url:
         return url  # a path, or git@host:path, which has no place for a password
+    from urllib.parse import urlsplit, urlunsplit
+
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
@@ -67,6 +69,8 @@ def _in_repository(folder: str) -> bool:
 
 
 def _git(folder: str, *arguments: str) -> str | None:
+    import subprocess
+
     # Inside a git hook these would name another repository. The repository's own fsmonitor hook must not run.
     clean = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     done = subprocess.run(
