@@ -18,10 +18,14 @@ from shunter.node.home import Refused
 from shunter.node.monitor.cpu import Sampler, descendants
 from shunter.node.relay import Relay
 from shunter.node.spool import Spool, Unwanted
+from shunter.node.spool import say as say_event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple
+
+    from shunter.node.environments import Prepared
+    from shunter.node.environments.container import Box
 
 SAMPLE_SECONDS = 1.0
 BEAT_SECONDS = 10.0
@@ -65,6 +69,7 @@ class Launcher:
         self.oom_before = script.oom_kills()
         self._wake_read, self._wake_write = os.pipe()
         self.given = {}  # type: Dict[str, str]
+        self.box = None  # type: Optional[Box]
         self.relay = None  # type: Optional[Relay]
         self.pusher = None  # type: Optional[Pusher]
         self.checkpoints = None  # type: Optional[Any]
@@ -81,6 +86,11 @@ class Launcher:
             words = script.disk_full(self.folder) if error.errno in (28, 122) else {
                 "code": "snapshot_unwritable", "message": "The snapshot could not be written out: " + str(error), "hint": ""}  # fmt: skip
             return self._never_started(dict(words, kind="failed"))
+        prepared = None
+        if self.job.get("environment"):
+            prepared = self._prepare()
+            if prepared is None:
+                return None
         try:
             self.given = provide.before_start(self.folder, self.job, patience, self._cancel_asked)
             self._open_relay()
@@ -88,13 +98,17 @@ class Launcher:
             return self._never_started(dict(error.words, kind="failed"))
         except OSError as error:
             return self._never_started(dict(script.could_not_start(error, [self.folder], self.folder), kind="failed"))
-        argv = [self.job["interpreter"], self.job["script"]] + list(self.job["arguments"])
+        before = prepared.argv_prefix if prepared is not None else [self.job["interpreter"]]
+        argv = [*before, self.job["script"], *self.job["arguments"]]
+        env = self._environment(prepared)
+        if self.box is not None:
+            argv, env = self.box.command(argv, env)
         if self._cancel_asked():
             return self._never_started({"kind": "canceled", "message": "Canceled before the script was started."})
         contract.add_to_claim(self.folder, "starting")
         self.began = time.time()
         try:
-            pid = script.start(argv, self._environment(), self.work, self.log)
+            pid = script.start(argv, env, self.work, self.log)
         except OSError as error:
             return self._never_started(dict(script.could_not_start(error, argv, self.folder), kind="failed"))
         contract.add_to_claim(self.folder, "script %d %d" % (pid, contract.start_time(pid)))
@@ -124,8 +138,11 @@ class Launcher:
         self.spool.mark({"started": {"at": self.began, "pid": pid}})
         sampler = Sampler(pid, os.path.join(self.folder, "usage"))
         self._open_relay()
+        self._adopt_box()
         if pid:
             self._watch_orphan(pid, started, sampler)
+        if self.box is not None:
+            self.box.remove()
         found_status = self._status_from_parent()
         if found_status is None:
             self._write_outcome({
@@ -136,6 +153,60 @@ class Launcher:
             return self._bring_home(None)
         self._ended(pid, found_status, sampler.summary())
         return None
+
+    def _prepare(self):
+        # type: () -> Optional[Prepared]
+        """Make the script's environment ready. None when that failed or was cancelled: the outcome is then written."""
+        from shunter.node import environments
+
+        began = time.time()
+        pushing = []  # type: List[Pusher]
+
+        def say(what):
+            # type: (str) -> None
+            self.spool.mark({"preparing": {"at": time.time(), "what": what}})
+            if not pushing:
+                pushing.append(Pusher(self.spool))
+
+        root = os.path.dirname(os.path.dirname(self.folder))
+        words = {"kind": "canceled", "message": "Canceled while its environment was being prepared."}
+        prepared = None
+        try:
+            prepared = environments.prepare(self.job["environment"], self.folder, root, say, self._cancel_asked, self.job)
+        except environments.Canceled:
+            pass
+        except environments.Unavailable as error:
+            words = error.words()
+        except OSError as error:
+            words = script.disk_full(self.folder) if error.errno in (28, 122) else {
+                "code": "environment_failed", "message": "The environment could not be prepared: " + str(error), "hint": ""}  # fmt: skip
+            words["kind"] = "failed"
+        finally:
+            for one in pushing:
+                one.stop()
+        if prepared is None:
+            self._never_started(words)
+            return None
+        self.box = prepared.wrap
+        from shunter.node.environments.facts import host_facts
+
+        seconds = round(time.time() - began, 3)
+        say_event(self.folder, "environment", seconds=seconds, host=host_facts(), environment=prepared.facts)
+        return prepared
+
+    def _adopt_box(self) -> None:
+        """The container of a launch whose launcher died: it has to be ended and removed as any other."""
+        spec = self.job.get("environment")
+        if not spec or spec.get("kind") != "container":
+            return
+        from shunter.node import environments
+        from shunter.node.environments.container import Box
+
+        root = os.path.dirname(os.path.dirname(self.folder))
+        try:
+            self.box = Box.adopt(environments.Job(spec, self.folder, root, str, self._cancel_asked, self.job))
+        except (environments.Unavailable, OSError):
+            pass
 
     # Watching
 
@@ -167,6 +238,8 @@ class Launcher:
                     break
             now = time.monotonic()
             if now >= next_sample and now - sampler.began >= SHORT_SECONDS / 2:
+                if self.box is not None:
+                    sampler.pid = self.box.pid() or pid
                 sampler.sample()
                 next_sample = now + SAMPLE_SECONDS
             if pushing is None and now - sampler.began >= SHORT_SECONDS:
@@ -223,6 +296,8 @@ class Launcher:
             return now + float(self.job.get("grace_seconds", 10))
         if now >= kill_at:
             script.end(descendants(pid), signal.SIGKILL)
+            if self.box is not None:
+                self.box.remove()
         return kill_at
 
     def _cancel_asked(self) -> bool:
@@ -246,10 +321,15 @@ class Launcher:
 
     def _ended(self, pid, status, usage):
         # type: (int, int, Dict[str, Any]) -> None
+        trouble = None
+        if self.box is not None:
+            trouble = None if self.asked else self.box.trouble(status, self.log)
+            status = self.box.ended(status)
         if pid:
             script.sweep(pid)
         facts = {"max_duration_seconds": self.job.get("max_duration_seconds"), "peak_mib": usage["working_set_bytes_peak"] >> 20}
         words = script.describe_end(status, self.asked, self.oom_before, self.log, facts)
+        words.update(trouble or {})
         if words["kind"] == "completed" and os.path.exists(os.path.join(self.folder, "failed")):
             words = dict(words, **provide.said_failed(self.folder))
         self._write_outcome(provide.hide(words, self.given), usage)
@@ -294,10 +374,13 @@ class Launcher:
         workfolder.remove(self.work)
         contract.write_whole(os.path.join(self.folder, "done"), b"")
 
-    def _environment(self):
-        # type: () -> Dict[str, str]
-        env = {k: v for k, v in os.environ.items() if not k.startswith("SHUNTER_")} if self.job.get("inherit_env", True) else {}
+    def _environment(self, prepared=None):
+        # type: (Optional[Prepared]) -> Dict[str, str]
+        inherit = self.job.get("inherit_env", True) and self.box is None
+        env = {k: v for k, v in os.environ.items() if not k.startswith("SHUNTER_")} if inherit else {}
         env.update(self.job.get("base_env") or {})
+        if prepared is not None:
+            env.update(prepared.env)
         env.update(self.job.get("env") or {})
         client = os.path.join(os.path.dirname(os.path.abspath(__file__)), "client")
         # PYTHONSAFEPATH would hide the script's own folder; ours must come first only for the flusher.

@@ -1,0 +1,84 @@
+"""Commands that prepare an environment: their output goes into a log as they run; cancel and time end them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+
+from shunter.node.environments import Canceled, Unavailable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Dict, List, Optional
+
+TAIL_BYTES = 65536
+
+
+class Done:
+    def __init__(self, code, output):
+        # type: (int, str) -> None
+        self.code = code
+        self.output = output
+
+
+def run(argv, env, log, canceled, timeout_seconds, cwd=None):  # noqa: PLR0917
+    # type: (List[str], Dict[str, str], Optional[str], Callable[[], bool], float, Optional[str]) -> Done
+    """Run `argv`, its output appended to the file `log`. Returns its exit code and what it said.
+
+    Ends it, with all its children, when the run is cancelled (Canceled) or the time is over (Unavailable).
+    """
+    import tempfile
+
+    sink = open(log, "ab") if log else tempfile.TemporaryFile()  # noqa: SIM115
+    with sink:
+        start = os.fstat(sink.fileno()).st_size
+        child = subprocess.Popen(
+            argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True
+        )
+        until = time.monotonic() + timeout_seconds
+        pause = 0.002
+        try:
+            while child.poll() is None:
+                if canceled():
+                    raise Canceled
+                if time.monotonic() >= until:
+                    raise Unavailable(
+                        "environment_timeout",
+                        "%s took longer than %d s." % (os.path.basename(argv[0]), timeout_seconds),
+                        "Is the package index or registry slow? `shunter run logs` shows how far it came.",
+                    )
+                time.sleep(pause)
+                pause = min(pause * 1.3, 0.1)
+        except BaseException:
+            _end(child)
+            raise
+        return Done(child.returncode, _read(log, sink, start))
+
+
+def _end(child):
+    # type: (subprocess.Popen[bytes]) -> None
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(child.pid, number)
+        except OSError:
+            pass
+        try:
+            child.wait(3)
+        except subprocess.TimeoutExpired:
+            continue
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except OSError:
+        pass
+
+
+def _read(log, sink, start):
+    # type: (Optional[str], object, int) -> str
+    if log:
+        with open(log, "rb") as file:
+            file.seek(max(start, os.fstat(file.fileno()).st_size - TAIL_BYTES))
+            return file.read().decode("utf-8", "replace")
+    sink.seek(0)  # type: ignore[attr-defined]
+    return sink.read().decode("utf-8", "replace")  # type: ignore[attr-defined,no-any-return]

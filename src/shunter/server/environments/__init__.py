@@ -1,0 +1,1 @@
+"""Environments on the server: locks are made here, for the node's platform, and installed there."""
