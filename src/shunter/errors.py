@@ -7,6 +7,7 @@ ShunterError
 │   ├── AlreadyExists         a thing of that name is there already
 │   ├── Conflict              not now: the thing's state forbids it
 │   ├── Infeasible            a run that could never start
+│   ├── InputChanged          data that is not what it was at submit
 │   └── SnapshotError         a folder that cannot be frozen
 │       ├── SnapshotTooLarge
 │       ├── SnapshotChanged
@@ -22,7 +23,11 @@ ShunterError
 │   ├── StorageFull
 │   └── BlobCorrupt
 ├── DriverError               a compute target could not do it
-│   └── TargetUnreachable
+│   ├── TargetUnreachable
+│   ├── HostKeyUnknown        a machine that nobody has vouched for yet
+│   ├── HostKeyChanged        a machine that is not the one it was
+│   ├── LoginRefused          the machine does not let this user in
+│   └── NodeUnfit             the machine answers, and cannot be used as it is
 ├── RunFailed                 raised by `run.wait(raise_on_error=True)`
 └── StaleState                somebody else moved the row first; loops try again
 
@@ -92,6 +97,13 @@ class Infeasible(UsageError):
     """This run could never start on its target."""
 
     code = "infeasible"
+
+
+class InputChanged(UsageError):
+    """The input has changed since the run was submitted."""
+
+    code = "input_changed"
+    http_status = 409
 
 
 class SnapshotError(UsageError):
@@ -197,6 +209,34 @@ class TargetUnreachable(DriverError):
     """The compute target did not answer."""
 
     code = "target_unreachable"
+
+
+class HostKeyUnknown(DriverError):
+    """The host key of the machine is not known."""
+
+    code = "host_key_unknown"
+    http_status = 409
+
+
+class HostKeyChanged(DriverError):
+    """The host key of the machine is not the one that is known."""
+
+    code = "host_key_changed"
+    http_status = 409
+
+
+class LoginRefused(DriverError):
+    """The machine does not let this user in."""
+
+    code = "login_refused"
+    http_status = 422
+
+
+class NodeUnfit(DriverError):
+    """The machine answers, and cannot be used as it is."""
+
+    code = "node_unfit"
+    http_status = 422
 
 
 class RunFailed(ShunterError):

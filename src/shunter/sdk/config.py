@@ -51,6 +51,8 @@ class RunConfiguration:
     vm_priority: str | None = None
     #: Data for the script: name → a path or URL here, or an `Input` that says more.
     inputs: Mapping[str, Any] | None = None
+    #: A percentage: every input is tried on a small part of it first.
+    sample: str | float | None = None
     #: Names of secrets for the script; `VARIABLE=NAME` gives one under another name.
     secrets: Sequence[str] | None = None
     #: URLs or commands that are told when the run is over.

@@ -13,6 +13,7 @@ from shunter.errors import RunFailed, ServerUnreachable, UsageError
 from shunter.sdk.client import part
 
 if TYPE_CHECKING:
+    from shunter.sdk.metrics import Series
     from shunter.sdk.workspace import Workspace
 
 OVER = ("Completed", "Failed", "Canceled")
@@ -163,6 +164,26 @@ class Run:
             done.append(target)
         return done
 
+    def metrics(self, name: str | None = None, recursive: bool = False) -> dict[str, Any]:
+        """What the script logged: a value, a list when it was logged repeatedly, rows and tables as dicts of lists.
+
+        With `recursive`, that of child runs too, by run id.
+        """
+        from shunter.sdk.metrics import read_metrics
+
+        return read_metrics(self, name, recursive)
+
+    def series(self, *names: str, points: int = 1000) -> list[Series]:
+        """Number metrics with steps and times, thinned on the server to about `points` each: for plots."""
+        from shunter.sdk.metrics import read_series
+
+        return read_series(self, names, points)
+
+    def checkpoints(self) -> list[dict[str, Any]]:
+        """The versions of its checkpoints that are kept, the newest first."""
+        found: list[dict[str, Any]] = self.workspace.client.get(self.path + "/checkpoints")
+        return found
+
     def children(self) -> Sequence[Run]:
         return self.workspace.runs(parent=self.id, limit=1000)
 
@@ -171,10 +192,19 @@ class Run:
         self.data = self.workspace.client.post(self.path + "/cancel")
         return self
 
-    def rerun(self, **changes: Any) -> Run:
-        """Start the same snapshot, arguments and configuration again."""
+    def rerun(self, *, full: bool = False, from_checkpoint: bool = False, **changes: Any) -> Run:
+        """Start the same snapshot, arguments and configuration again.
+
+        `full`: on the whole of inputs that were sampled. `from_checkpoint`: with this run's checkpoints in place.
+        """
         import uuid
 
+        if full:
+            from shunter.sdk.inputs import promote
+
+            changes["inputs"] = promote(self)
+        if from_checkpoint:
+            changes["from_checkpoint"] = self.id
         return Run(self.workspace, self.workspace.client.post(self.path + "/rerun", {"id": uuid.uuid4().hex, "changes": changes}))
 
     def delete(self) -> None:

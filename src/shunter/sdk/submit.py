@@ -57,6 +57,10 @@ def submit(
     wire.setdefault("interpreter", sys.executable)
     if workspace.client.is_loopback and config.target == "local":
         wire["interpreter"] = sys.executable
+    if config.inputs:
+        from shunter.sdk.inputs import prepare
+
+        wire["inputs"] = prepare(workspace, config.inputs, config.sample, config.target, progress)
     properties: dict[str, Any] = {}
     git = frozen.git
     if git is not None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from shunter.sdk.environment import Environment
     from shunter.sdk.experiment import Experiment
     from shunter.sdk.run import Run
+    from shunter.sdk.secrets import Secrets
 
 CONFIG_FILES = (".shunter/config.json", "config.json", ".azureml/config.json", "aml_config/config.json")
 
@@ -72,6 +73,24 @@ class Workspace:
         from shunter.sdk.compute import Computes
 
         return Computes(self)
+
+    @property
+    def secrets(self) -> Secrets:
+        """The secrets: `ws.secrets.set(name, value)`, `list()`, `delete(name)`."""
+        from shunter.sdk.secrets import Secrets
+
+        return Secrets(self)
+
+    def compare(self, *runs: Run | str) -> dict[str, Any]:
+        """What differs between runs: code, environment, arguments, metrics, time, cost."""
+        from shunter.sdk.compare import compare
+
+        return compare([self.run(r) if isinstance(r, str) else r for r in runs])
+
+    def collect_garbage(self, *, dry_run: bool = True, **options: Any) -> dict[str, Any]:
+        """Free what nothing refers to any more; with `dry_run`, only tell what that would be."""
+        found: dict[str, Any] = self.client.post("/api/v1/garbage", {"dry_run": dry_run, **options})
+        return found
 
     @property
     def experiments(self) -> dict[str, Experiment]:

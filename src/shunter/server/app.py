@@ -20,7 +20,7 @@ from shunter.errors import NotFound, ServerError, ShunterError, UsageError
 from shunter.home import HomeFolder
 from shunter.model.run import Launch, Run
 from shunter.node import contract
-from shunter.server.api import ask, computes, metrics, node, runs, secrets, snapshots, workspaces
+from shunter.server.api import ask, compare, computes, inputs, metrics, node, runs, secrets, snapshots, workspaces
 from shunter.server.api.context import in_thread
 from shunter.server.api.door import Door
 from shunter.server.collect.ingest import Ingest
@@ -99,7 +99,7 @@ def create_app(parts: Parts) -> Door:
 
     app = FastAPI(title="Shunter", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.parts = parts
-    for module in (runs, node, ask, snapshots, computes, workspaces, metrics, secrets):
+    for module in (runs, node, ask, snapshots, computes, workspaces, metrics, secrets, inputs, compare):
         app.include_router(module.router)
     app.add_exception_handler(ShunterError, _on_our_error)
     app.add_exception_handler(RequestValidationError, _on_bad_request)

@@ -1,4 +1,4 @@
-"""What a run's script is given and what it says: metrics, files, checkpoints, inputs, secrets; and who is told at the end.
+"""What a run's script is given and what it says: metrics, files, checkpoints, inputs, secrets; and who hears of its end.
 
 `connect` joins these to a server's collect, orders and dispatch; nothing else needs to know of them.
 """
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from shunter.model.run import Launch, Run, parse_launch_id
 from shunter.server.collect.checkpoints import CheckpointTaker
 from shunter.server.collect.metrics import STREAM, MetricIngest
+from shunter.server.collect.node_events import NodeEvents
 from shunter.server.services.children import ScriptSays
 from shunter.server.services.notify import Notifier
 from shunter.server.services.secrets import Maskers
@@ -45,6 +46,7 @@ def connect(parts: Parts) -> RunContext:
     context = RunContext(metrics, secrets, maskers, checkpoints, says, notifier)
 
     ingest.handlers.add(STREAM, MetricIngest(metrics, says, lambda run_id: parts.signals.fire(run_id + "/metrics")))
+    ingest.handlers.add("events", NodeEvents(parts.runs, metrics, parts.signals.fire))
     ingest.arrivals.family = lambda run_id: says.family(parts.runs.get(run_id))
     ingest.masker = maskers.of
     taker = CheckpointTaker(checkpoints, parts.clock)

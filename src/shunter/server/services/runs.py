@@ -13,6 +13,7 @@ from shunter.model.names import check_run_id, check_title
 from shunter.model.run import Event, Launch, Run, Status
 from shunter.server.dispatch.explain import Why, explain
 from shunter.server.dispatch.place import Pool, fits
+from shunter.server.services.inputs import check_inputs
 from shunter.server.services.notify import check_notify
 from shunter.server.services.parts import Parts
 from shunter.server.services.retention import forget_run
@@ -59,6 +60,7 @@ def submit_run(parts: Parts, asked: Submission) -> Run:
     config = dict(asked.config)
     check_secrets(parts, asked.workspace, config)
     check_notify(config)
+    check_inputs(parts, config)
     if config.get("from_checkpoint"):
         config["from_checkpoint"] = parts.runs.find(str(config["from_checkpoint"]), asked.workspace).id
     slots = _number(config, "cpus", 1)
