@@ -29,7 +29,7 @@ def connect(start: bool = True) -> Client:
         return Client(url, token)
     home = HomeFolder.find()
     found = running(home)
-    if found is not None:
+    if found is not None and _answers(found):
         return found
     if not start:
         raise ServerUnreachable(f"No server is running for {home.path}.", hint="`shunter server start` starts one.")
@@ -79,6 +79,15 @@ def start_embedded(home: HomeFolder) -> Client:
             raise _why(error_file, home)
         time.sleep(0.005)
     raise ServerUnreachable(f"The server did not come up in {START_SECONDS:.0f} s.", hint=f"Its log: {home.log_file}")
+
+
+def _answers(client: Client) -> bool:
+    """A server that is being killed may hold its lock a moment longer than it listens."""
+    try:
+        client.get("/api/v1/server")
+    except ServerUnreachable:
+        return False
+    return True
 
 
 def status(home: HomeFolder) -> dict[str, Any] | None:

@@ -46,17 +46,20 @@ def _start():
 
 
 def _chain():
-    """Hand over to the sitecustomize that would have been found without ours."""
-    import importlib.machinery
-    import importlib.util
+    """Hand over to the sitecustomize that would have been found without ours. No imports: importlib costs 7 ms."""
     import os
 
     here = os.path.dirname(os.path.abspath(__file__))
     rest = [p for p in sys.path if os.path.abspath(p or ".") != here]
-    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", rest)
-    if spec is not None and spec.loader is not None:
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+    for finder in sys.meta_path:
+        if getattr(finder, "__name__", "") == "PathFinder":
+            spec = finder.find_spec("sitecustomize", rest)
+            if spec is not None and spec.loader is not None:
+                module = type(sys)("sitecustomize")
+                module.__spec__ = spec
+                module.__file__ = spec.origin
+                spec.loader.exec_module(module)
+            return
 
 
 if sys.stdout is not None and not sys.flags.interactive:

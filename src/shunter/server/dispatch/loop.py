@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from shunter.drivers.base import Driver, Unknown
 from shunter.drivers.base import Launch as LaunchOrder
-from shunter.errors import DriverError, ShunterError, StaleState
+from shunter.errors import DriverError, EnvironmentInvalid, ShunterError, StaleState
 from shunter.model.run import OVER, Launch, LaunchState, Outcome, Run, Status, parse_launch_id
 from shunter.server.dispatch import reconcile
 from shunter.server.dispatch.moves import note
@@ -72,6 +72,9 @@ class Dispatcher:
         self.clock = clock
         self.call: Callable[[Callable[[], Any]], Awaitable[Any]] = call or _inline
         self.on_change = on_change
+        #: What must be made before a run is launched, in words (empty: nothing), and the making of it.
+        self.needs: Callable[[Run], str] = lambda run: ""
+        self.prepare: Callable[[Run], Awaitable[None]] | None = None
         self.heard: dict[str, float] = {}
         self.look_at: dict[str, float] = {}
         self.dirty: dict[Key, None] = {}
@@ -115,7 +118,18 @@ class Dispatcher:
     def hear(self, launch_id: str, decide: Callable[[Run, Launch, list[Launch]], Change]) -> Run:
         """A node reports: decide on it and write that down. Returns the run as it is now. Called in a thread."""
         self.heard[launch_id] = self.clock()
-        return self._decide(launch_id, decide)
+        decided: list[Change] = []
+
+        def remembered(run: Run, launch: Launch, members: list[Launch]) -> Change:
+            decided.append(decide(run, launch, members))
+            return decided[-1]
+
+        run = self._decide(launch_id, remembered)
+        if decided and decided[-1].actions:
+            # A gang's other members are to be stopped: the loop asks their target at once.
+            self.look_at[run.id] = self.clock()
+            self._wake()
+        return run
 
     def _decide(self, launch_id: str, decide: Callable[[Run, Launch, list[Launch]], Change]) -> Run:
         run_id, attempt, index = parse_launch_id(launch_id)
@@ -219,7 +233,7 @@ class Dispatcher:
         now = self.clock()
         begun = []
         for run in choose(self.store.queued(*key, limit=min(pool.free, 64)), pool):
-            start = begin_attempt(run, now, lambda launch_id: _handle(driver, launch_id))
+            start = begin_attempt(run, now, lambda launch_id: _handle(driver, launch_id), self.needs(run))
             try:
                 written = self.store.apply(start.run, start.before, start.launches, start.events)
             except StaleState:
@@ -237,8 +251,15 @@ class Dispatcher:
 
     async def _launch(self, driver: Driver, run: Run, launch: Launch) -> None:
         try:
+            if self.prepare is not None:
+                await self.prepare(run)
             order = await self.call(lambda: self.orders.order(run, launch))
             handle = await driver.launch(order)
+        except EnvironmentInvalid as error:
+            # It would fail again: the run is over, with the reason that the solver gave.
+            failed = Outcome("failed", code=error.code, message=error.message, hint=error.hint)
+            await self.call(lambda: self.on_outcome(launch.id, failed))
+            return
         except (ShunterError, OSError) as error:
             words = error.message if isinstance(error, ShunterError) else str(error)
             log.warning("run %s: launch failed, will be looked at again: %s", run.id, words)
@@ -354,11 +375,6 @@ class Dispatcher:
             self.on_change(written)
             if written.status in OVER or written.status == Status.QUEUED:
                 self.queue_changed(run.workspace, run.target)
-        for action in change.actions:
-            # A gang's other members are to be stopped: the loop asks their target at once.
-            if isinstance(action, CancelOnNode):
-                self.look_at[run.id] = self.clock()
-                self._wake()
         return written
 
     def _note(self, run_id: str, kind: str, words: str) -> None:

@@ -152,7 +152,7 @@ def request_cancel(run: Run, members: Sequence[Launch], by: str, now: float) -> 
                             cancel_requested=True, ended_at=now)  # fmt: skip
         return Change(moved, (), (event,))
     actions = tuple(CancelOnNode(m) for m in current)
-    if run.cancel_requested:
+    if run.cancel_requested or run.status == Status.CANCEL_REQUESTED:
         return Change(actions=actions)
     moved, event = move(run, Status.CANCEL_REQUESTED, now, f"{by} asked for it to be canceled.", cancel_requested=True)
     return Change(moved, (), (event,), actions)
