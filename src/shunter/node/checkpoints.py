@@ -43,6 +43,7 @@ class CheckpointPusher:
         self._sent = {}  # type: Dict[str, Stamp]
         self._broken = {}  # type: Dict[str, Stamp]
         self._digests = {}  # type: Dict[Tuple[str, int, int, int], str]
+        self._killed = False
         self._stop = threading.Event()
         self._thread = None  # type: Optional[threading.Thread]
 
@@ -50,9 +51,13 @@ class CheckpointPusher:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def finish(self, stop_trying):
-        # type: (Callable[[], bool]) -> None
-        """The script is over: bring home what is left, however long the server is away."""
+    def finish(self, stop_trying, killed=False):
+        # type: (Callable[[], bool], bool) -> None
+        """The script is over: bring home what is left, however long the server is away.
+
+        `killed`: it did not end by itself, and what it was writing then may be half.
+        """
+        self._killed = killed
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -83,7 +88,20 @@ class CheckpointPusher:
                 continue
             if not stamp or stamp in (self._sent.get(name), self._broken.get(name)):
                 continue
+            if self._killed and self._may_be_half(name, stamp):
+                self._broken[name] = stamp
+                say(self.folder, "checkpoint_broken", name=name,
+                    reason="Checkpoint %s was being written when the script was killed; the one before it counts." % name)  # fmt: skip
+                continue
             self._send(name, stamp)
+
+    def _may_be_half(self, name, stamp):
+        # type: (str, Stamp) -> bool
+        """Written in the last moment, in a format that does not tell, and there is one before it to go on from."""
+        newest = max(entry[2] for entry in stamp) / 1e9
+        if name not in self._sent or time.time() - newest > 5 * SETTLE_SECONDS:
+            return False
+        return not all(intact.is_known(os.path.join(self.top, entry[0])) for entry in stamp if entry[1])
 
     def _send(self, name, stamp):
         # type: (str, Stamp) -> None

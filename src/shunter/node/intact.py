@@ -31,6 +31,14 @@ def problem(path):
     return ""
 
 
+def is_known(path):
+    # type: (str) -> bool
+    """Can `problem` tell whether this file is whole?"""
+    with open(path, "rb") as file:
+        head = file.read(16)
+    return path.endswith((".safetensors", ".json")) or any(head.startswith(magic) for magic, _ in _BY_MAGIC)
+
+
 def _zip(file, head, size):
     # type: (BinaryIO, bytes, int) -> str
     """torch.save, .npz, .keras and others: the directory stands at the end."""

@@ -92,8 +92,7 @@ class Launcher:
             if prepared is None:
                 return None
         try:
-            self.given = provide.before_start(self.folder, self.job, patience, self._cancel_asked)
-            self._open_relay()
+            self._provide()
         except provide.NotProvided as error:
             return self._never_started(dict(error.words, kind="failed"))
         except OSError as error:
@@ -154,6 +153,20 @@ class Launcher:
         self._ended(pid, found_status, sampler.summary())
         return None
 
+    def _provide(self) -> None:
+        """Bring what the script was given. Data may take long: the server hears of it meanwhile. Raises NotProvided."""
+        pushing = None  # type: Optional[Pusher]
+        if self.job.get("inputs") or self.job.get("restore"):
+            what = "Bringing its inputs." if self.job.get("inputs") else "Bringing its checkpoints."
+            self.spool.mark({"preparing": {"at": time.time(), "what": what}})
+            pushing = Pusher(self.spool)
+        try:
+            self.given = provide.before_start(self.folder, self.job, patience, self._cancel_asked)
+        finally:
+            if pushing is not None:
+                pushing.stop()
+        self._open_relay()
+
     def _prepare(self):
         # type: () -> Optional[Prepared]
         """Make the script's environment ready. None when that failed or was cancelled: the outcome is then written."""
@@ -204,7 +217,7 @@ class Launcher:
 
         root = os.path.dirname(os.path.dirname(self.folder))
         try:
-            self.box = Box.adopt(environments.Job(spec, self.folder, root, str, self._cancel_asked, self.job))
+            self.box = Box.adopt(environments.Job(spec, self.folder, root, lambda what: None, self._cancel_asked, self.job))
         except (environments.Unavailable, OSError):
             pass
 
@@ -359,7 +372,7 @@ class Launcher:
         try:
             if provide.has_checkpoints(self.folder):
                 last = self.checkpoints or provide.checkpoint_pusher(self.folder, self.job, self.spool.hear, patience)
-                last.finish(lambda: False)
+                last.finish(lambda: False, killed=(outcome or {}).get("signal") is not None)
             self.spool.push_uploads(patience)
             for top in ("outputs", "logs"):
                 if next(workfolder.kept_files(self.work, top), None) is not None:
