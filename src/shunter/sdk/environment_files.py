@@ -259,7 +259,7 @@ def check_no_password(address: str, where: str) -> str:
     if _URL_PASSWORD.match(address.partition("@ ")[2] or address):
         raise EnvironmentInvalid(
             f"{where}: the address has a password in it.",
-            hint="Write https://${NAME}@… or https://user:${NAME}@… and keep the value with `shunter env secret NAME`.",
+            hint="Write https://${NAME}@… or https://user:${NAME}@… and keep the value with `shunter secret set NAME`.",
         )
     return address
 

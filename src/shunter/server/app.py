@@ -20,13 +20,14 @@ from shunter.errors import NotFound, ServerError, ShunterError, UsageError
 from shunter.home import HomeFolder
 from shunter.model.run import Launch, Run
 from shunter.node import contract
-from shunter.server.api import ask, compare, computes, inputs, metrics, node, runs, secrets, snapshots, workspaces
+from shunter.server.api import ask, compare, computes, environments, inputs, metrics, node, runs, secrets, snapshots, workspaces
 from shunter.server.api.context import in_thread
 from shunter.server.api.door import Door
 from shunter.server.collect.ingest import Ingest
 from shunter.server.collect.streams import Handlers
 from shunter.server.dispatch.loop import Dispatcher
 from shunter.server.services.context import connect
+from shunter.server.services.environments import connect as connect_environments
 from shunter.server.services.orders import Orders
 from shunter.server.services.parts import Parts, Targets
 from shunter.server.services.workspaces import add_local_target
@@ -80,6 +81,7 @@ def build(home: HomeFolder, url: str, database_url: str | None = None, clock: Ca
         orders=orders, clock=clock, info=info,
     )  # fmt: skip
     parts.context = connect(parts)
+    parts.environments = connect_environments(parts)
     return parts
 
 
@@ -99,7 +101,7 @@ def create_app(parts: Parts) -> Door:
 
     app = FastAPI(title="Shunter", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.parts = parts
-    for module in (runs, node, ask, snapshots, computes, workspaces, metrics, secrets, inputs, compare):
+    for module in (runs, node, ask, snapshots, computes, workspaces, metrics, secrets, inputs, compare, environments):
         app.include_router(module.router)
     app.add_exception_handler(ShunterError, _on_our_error)
     app.add_exception_handler(RequestValidationError, _on_bad_request)

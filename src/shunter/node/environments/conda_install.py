@@ -1,4 +1,4 @@
-"""Installs a conda lock: python conda_install.py RATTLER_FOLDER TASK.json. A process of its own, with rattler on its path."""
+"""Installs a conda lock, as a process of its own: python conda_install.py RATTLER_FOLDER TASK.json."""
 
 from __future__ import annotations
 

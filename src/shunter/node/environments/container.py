@@ -1,4 +1,4 @@
-"""A script in a container. The launcher stays on the host; the engine's command is its child; nothing is needed inside."""
+"""A script in a container: the launcher stays on the host, the engine is its child, nothing is needed inside."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 SHM_BYTES = 2 << 30
 #: Variables that mean something to the engine's own command: given by value, never through its environment.
-_ENGINES_OWN = ("PATH", "HOME", "TMPDIR", "LD_", "XDG_", "CONTAINER", "DOCKER_", "STORAGE_", "BUILDAH_", "PODMAN_", "PYTHON")
+_ENGINES_OWN = (
+    "PATH", "HOME", "TMPDIR", "LD_", "XDG_", "CONTAINER", "DOCKER_", "STORAGE_", "BUILDAH_", "PODMAN_", "PYTHON",
+)  # fmt: skip
 
 
 def prepare_container(work):
@@ -45,7 +47,7 @@ def prepare_container(work):
 class Box:
     """One launch's container: how it is started, what its end means, and how nothing of it is left."""
 
-    def __init__(self, engine, image, interpreter, job, spec, folder, mounts=()):
+    def __init__(self, engine, image, interpreter, job, spec, folder, mounts=()):  # noqa: PLR0917
         # type: (Engine, str, str, Dict[str, Any], Dict[str, Any], str, Any) -> None
         self.engine = engine
         self.image = image
@@ -69,8 +71,9 @@ class Box:
         if os.getuid() != 0:
             inner.setdefault("HOME", "/tmp")
         outer = dict(os.environ)
+        limits = self.job.get("limits") or {}
         options = run_options(
-            self.engine, self.name, self.folder, self.spec["container"], self.job.get("limits") or {}, os.getuid(), os.getgid()
+            self.engine, self.name, self.folder, self.spec["container"], limits, os.getuid(), os.getgid()
         )
         client = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "client")
         for mount in [client + ":" + client + ":ro", *self.mounts]:
@@ -131,7 +134,7 @@ class Box:
             pass
 
 
-def run_options(engine, name, folder, box, limits, uid, gid):
+def run_options(engine, name, folder, box, limits, uid, gid):  # noqa: PLR0917
     # type: (Engine, str, str, Dict[str, Any], Dict[str, Any], int, int) -> List[str]
     """The options of `run`. Files that the script makes belong to the user: it runs under the user's own ids."""
     work = os.path.join(folder, "work")

@@ -64,18 +64,18 @@ def _pull(work, engine, box):
         return reference
     if box.get("pull") == "never":
         raise Unavailable(
-            "image_missing", "The image " + reference + " is not on this node, and the environment says not to pull it.",
+            "image_missing",
+            "The image " + reference + " is not on this node, and the environment says not to pull it.",
             "Pull it there, or leave out pull: never.",
-        )  # fmt: skip
+        )
     work.say("pulling the image " + reference)
     done = _run(work, engine, ["pull", reference])
     if done.code:
-        if box.get("pinned"):
-            # A pinned digest that no registry knows (an image made on the node): the name may still be that very image.
-            plain = str(box["image"])
-            if _run(work, engine, ["image", "inspect", plain], log=False).code == 0:
-                if _inspect(work, engine, plain)["digest"] == box["pinned"]:
-                    return plain
+        # A pinned digest that no registry knows (an image made on the node): the name may still be that very image.
+        plain = str(box.get("image"))
+        known = box.get("pinned") and _run(work, engine, ["image", "inspect", plain], log=False).code == 0
+        if known and _inspect(work, engine, plain)["digest"] == box["pinned"]:
+            return plain
         code = words.category(done.output)[0]
         raise Unavailable(
             code if code == "node_disk_full" else "image_unavailable",
@@ -114,12 +114,14 @@ def _inspect(work, engine, reference):
     try:
         found = json.loads(done.output[done.output.index("[") : done.output.rindex("]") + 1])[0]
     except (ValueError, IndexError):
-        raise Unavailable("image_missing", "The image " + reference + " is not on this node: " + words.reason(done.output)) from None
+        why = words.reason(done.output)
+        raise Unavailable("image_missing", "The image " + reference + " is not on this node: " + why) from None
+    image_id = str(found["Id"]).replace("sha256:", "")
     digests = [d.rpartition("@")[2] for d in found.get("RepoDigests") or ()]
     return {
         "reference": reference,
-        "id": str(found["Id"]).replace("sha256:", ""),
-        "digest": str(found.get("Digest") or (digests[0] if digests else "") or "sha256:" + str(found["Id"]).replace("sha256:", "")),
+        "id": image_id,
+        "digest": str(found.get("Digest") or (digests[0] if digests else "") or "sha256:" + image_id),
         "os": "%s/%s" % (found.get("Os", "linux"), found.get("Architecture", "")),
     }
 
@@ -143,9 +145,10 @@ def _interpreter(work, engine, image_id, told, reference):
         return found
     if work.spec.get("lock", {}).get("conda"):
         return {"interpreter": "", "python": ""}  # the conda packages bring their own
+    missing = told + "." if told else "Python (looked for " + ", ".join(_CANDIDATES[:4]) + ", …)."
     raise Unavailable(
         "interpreter_missing",
-        "The image " + reference + " has no " + (told + "." if told else "Python (looked for " + ", ".join(_CANDIDATES[:4]) + ", …)."),
+        "The image " + reference + " has no " + missing,
         "Tell its path (container.interpreter), or use an image that has one, such as docker.io/library/python.",
     )
 

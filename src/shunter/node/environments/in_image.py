@@ -57,8 +57,8 @@ class EnvironmentInImage:
         os.makedirs(cache, exist_ok=True)
         command = [*self.engine.command, "run", "--rm", "--init", "--pull", "never", "--network", "host",
                    "--security-opt", "label=disable", "--user", "%d:%d" % (os.getuid(), os.getgid()),
-                   "--volume", work.cache + ":" + work.cache, "--volume", uv + ":/run/shunter-uv:ro", "--workdir", work.cache,
-                   "--env", "HOME=/tmp", "--env", "UV_PYTHON_DOWNLOADS=never"]  # fmt: skip
+                   "--volume", work.cache + ":" + work.cache, "--volume", uv + ":/run/shunter-uv:ro",
+                   "--workdir", work.cache, "--env", "HOME=/tmp", "--env", "UV_PYTHON_DOWNLOADS=never"]  # fmt: skip
         if self.engine.rootless:
             command += ["--userns", "keep-id"]
         if not cache.startswith(work.cache + os.sep):

@@ -43,7 +43,7 @@ def install(work, folder):
 
 def finish(work, folder, inside=False):
     # type: (Job, str, bool) -> Dict[str, Any]
-    """What to remember of a filled folder. `inside`: its interpreter is a link that leads somewhere only in an image."""
+    """What to remember of a filled folder. `inside`: its interpreter leads somewhere only in an image."""
     interpreter = os.path.join(folder, "bin", "python")
     if not (os.path.lexists(interpreter) if inside else os.access(interpreter, os.X_OK)):
         raise Unavailable(
@@ -209,7 +209,7 @@ class Steps:
         uv = self.work.tools.get("uv") or ""
         done = process.run([uv, "python", "find", ">=3.10", "--quiet"], self.env, None, self.work.canceled, 300.0)
         if done.code:
-            raise Unavailable("python_unavailable", "Installing conda packages needs Python 3.10 or newer on this node.")
+            raise Unavailable("python_unavailable", "Conda packages need Python 3.10 or newer on this node.")
         return done.output.strip().splitlines()[-1]
 
 

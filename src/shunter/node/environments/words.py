@@ -52,4 +52,4 @@ def category(output):
 
 def _bare(line):
     # type: (str) -> str
-    return re.sub(r"^[\s×│╰├─▶└>|`-]+", "", line).strip()
+    return re.sub(r"^[\s×│╰├─▶└>|`-]+(cause: )?", "", line).strip()

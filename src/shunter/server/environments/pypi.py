@@ -70,7 +70,7 @@ def fill_in(text: str, secrets: Mapping[str, str]) -> str:
         if name not in secrets:
             raise EnvironmentInvalid(
                 f"The address of a package index needs the secret {name}, which is not known.",
-                hint=f"`shunter env secret {name}` keeps it.",
+                hint=f"`shunter secret set {name}` keeps it.",
             )
         return quote(secrets[name], safe="")
 

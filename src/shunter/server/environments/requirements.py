@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 
 from shunter.errors import EnvironmentInvalid
 
@@ -89,6 +88,8 @@ def split_conda(spec: str) -> tuple[str, str]:
 
 @cache
 def _known() -> Mapping[str, str]:
+    from importlib import resources
+
     text = resources.files("shunter.catalogue").joinpath("conda_to_pypi.json").read_text("utf-8")
     found: dict[str, str] = {}
     for conda, pypi in json.loads(text).items():

@@ -14,6 +14,7 @@ from shunter.server.collect.ingest import Ingest
 from shunter.server.dispatch.loop import Dispatcher
 from shunter.server.services.orders import Orders
 from shunter.server.services.context import RunContext
+from shunter.server.services.environments import EnvironmentService
 from shunter.server.signals import Signals
 from shunter.server.storage.blobs.base import BlobStore
 from shunter.server.storage.computes import Computes
@@ -47,6 +48,8 @@ class Parts:
     stop: Callable[[], None] = lambda: None
     #: What scripts are given and say; made last, by `services.context.connect`.
     context: RunContext = field(init=False)
+    #: Made after it, by `services.environments.connect`.
+    environments: EnvironmentService = field(init=False)
 
 
 class Targets:

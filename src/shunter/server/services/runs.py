@@ -60,6 +60,7 @@ def submit_run(parts: Parts, asked: Submission) -> Run:
     config = dict(asked.config)
     check_secrets(parts, asked.workspace, config)
     check_notify(config)
+    parts.environments.freeze(asked.workspace, asked.target, driver, config)
     check_inputs(parts, config)
     if config.get("from_checkpoint"):
         config["from_checkpoint"] = parts.runs.find(str(config["from_checkpoint"]), asked.workspace).id

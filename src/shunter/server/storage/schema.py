@@ -219,3 +219,29 @@ notices = Table(
     Column("words", Text, nullable=False),
     Index("notices_by_state", "state", "next_at"),
 )
+
+environments = Table(
+    "environments",
+    metadata,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("workspace", String(200), nullable=False),
+    Column("name", String(128), nullable=False),
+    Column("version", String(64), nullable=False),
+    Column("content", Text, nullable=False),
+    Column("content_id", String(32), nullable=False),
+    Column("created_at", Float, nullable=False),
+    Index("environments_by_name", "workspace", "name", "version", unique=True),
+)
+
+#: Solved once for each request; the newest row of a request is the one that counts, older ones stay for their runs.
+environment_locks = Table(
+    "environment_locks",
+    metadata,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("request", String(32), nullable=False),
+    Column("lock_id", String(32), nullable=False),
+    Column("content", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Index("environment_locks_by_request", "request", "seq"),
+    Index("environment_locks_by_id", "lock_id"),
+)
