@@ -17,10 +17,11 @@ from blake3 import blake3
 
 from shunter.errors import SnapshotChanged, SnapshotError, SnapshotTooLarge
 from shunter.model.snapshot import Manifest
-from shunter.packs import Piece, read_pack
+from shunter.packs import Blob, Piece, read_pack
 from shunter.sdk.snapshots import Frozen, Progress, freeze, hashing
 from shunter.sdk.snapshots.cache import StatCache
 from shunter.sdk.snapshots.git import without_credentials
+from shunter.sdk.snapshots.sending import contents
 
 LONG_AGO = 1_700_000_000 * 10**9 + 5
 
@@ -277,6 +278,33 @@ def test_a_file_that_changed_since_the_freeze_is_a_clear_error(tree: Path, chang
     with pytest.raises(SnapshotChanged, match=r"'train\.py'") as caught:
         list(frozen.pack(frozen.manifest.blobs))
     assert "again" in caught.value.hint
+
+
+def test_a_file_of_which_only_the_stat_changed_is_sent(tree: Path) -> None:
+    frozen = freeze(tree, cache_dir=None)
+    (tree / "train.py").touch()
+    (tree / "run.sh").chmod(0o644)
+    assert len(unpack(frozen.pack(frozen.manifest.blobs))) == 4
+
+
+def test_a_change_in_the_moment_of_the_freeze_does_not_go_unseen(tree: Path) -> None:
+    """The file is younger than the freeze by less than a tick, and its stat does not move: only the hash can tell."""
+    file = tree / "train.py"
+    seen = file.stat()
+    blob = Blob(blake3(b"print(0)").hexdigest(), 8)
+    with pytest.raises(SnapshotChanged):
+        list(contents(str(tree), "train.py", blob, seen, frozen_ns=seen.st_ctime_ns + 1_000_000))
+
+
+def test_a_file_touched_while_it_is_sent_is_an_error(tree: Path) -> None:
+    write(tree, {"large.bin": "y" * (3 << 20)})
+    age(tree)
+    frozen = freeze(tree, cache_dir=None)
+    chunks = frozen.pack([blake3(b"y" * (3 << 20)).hexdigest()], compress=False)
+    assert sum(len(next(chunks)) for _ in range(3)) > 1 << 20
+    os.utime(tree / "large.bin")
+    with pytest.raises(SnapshotChanged, match="while it was being sent"):
+        list(chunks)
 
 
 def test_a_file_that_never_keeps_still_is_named(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,8 +73,8 @@ class StatCache:
     def save(self, files: Iterable[Known], *, hashed_from_ns: int) -> None:
         """Keep these digests for the next time.
 
-        `hashed_from_ns` is when reading began. A file touched so shortly before that a later change could carry the
-        same time is left out (git's "racy" entries): it is hashed again next time.
+        `hashed_from_ns` is when reading began. A file that was not settled then is left out: it is hashed again next
+        time.
         """
         if self._file is None:
             return
@@ -82,9 +82,7 @@ class StatCache:
         stats: array[int] = array("q")
         digests: list[str] = []
         for path, seen, digest in files:
-            touched = max(seen.st_mtime_ns, seen.st_ctime_ns)
-            tick = _FINE_NS if seen.st_mtime_ns % 1_000_000_000 else _COARSE_NS
-            if touched + tick > hashed_from_ns or seen.st_mtime_ns < 0:
+            if not is_settled(seen, hashed_from_ns) or seen.st_mtime_ns < 0:
                 continue
             paths.append(path)
             stats.extend((seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino & INO_MASK))
@@ -112,6 +110,15 @@ class StatCache:
         self._digests = str(body[stats_end:], "ascii")
         names = str(body[_HEAD.size : names_end], "utf-8")
         self._index = dict(zip(names.split("\0"), range(count), strict=True)) if count else {}
+
+
+def is_settled(seen: os.stat_result, at_ns: int) -> bool:
+    """Was the file touched long enough before `at_ns` that any later change must show in its stat?
+
+    A change in the same tick of the file system's clock would not (git calls such entries racy).
+    """
+    tick = _FINE_NS if seen.st_mtime_ns % 1_000_000_000 else _COARSE_NS
+    return max(seen.st_mtime_ns, seen.st_ctime_ns) + tick <= at_ns
 
 
 def _write(file: Path, data: bytes) -> None:

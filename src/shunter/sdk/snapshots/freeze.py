@@ -5,20 +5,18 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from blake3 import blake3
-
 from shunter.errors import SnapshotChanged, SnapshotError, SnapshotTooLarge
 from shunter.model.snapshot import GitState, Manifest, describe_problems
-from shunter.packs import Blob, write_pack
-from shunter.sdk.snapshots import sizes
+from shunter.packs import BLOCK_BYTES, Blob, write_pack
+from shunter.sdk.snapshots import sending, sizes
 from shunter.sdk.snapshots.cache import Found, Known, StatCache
 from shunter.sdk.snapshots.git import GitProbe
-from shunter.sdk.snapshots.hashing import hash_files, read_file
+from shunter.sdk.snapshots.hashing import hash_files
 from shunter.sdk.snapshots.walk import Ignored, Walked, check_links, walk
 
 
@@ -39,6 +37,8 @@ class Frozen:
     manifest: Manifest
     ignored: Ignored
     _git: GitProbe = field(repr=False)
+    _files: Sequence[Known] = field(repr=False)
+    _frozen_ns: int = field(repr=False)
 
     @property
     def git(self) -> GitState | None:
@@ -59,17 +59,17 @@ class Frozen:
         The manifest itself may be asked for by its snapshot id. A file that is no longer what was hashed raises
         SnapshotChanged; the stream then has no end and no receiver keeps anything of it.
         """
-        paths = {entry.digest: entry.path for entry in self.manifest.entries if entry.digest}
-        blobs = self.manifest.blobs
-        manifest_id, manifest_bytes = self.manifest.snapshot_id, self.manifest.to_bytes()
+        known = {digest: (path, seen) for path, seen, digest in self._files}
+        manifest_id, manifest = self.manifest.snapshot_id, self.manifest.to_bytes()
 
         def contents(blob: Blob) -> Iterator[bytes]:
             if blob.digest == manifest_id:
-                return iter([manifest_bytes[at : at + (1 << 20)] for at in range(0, len(manifest_bytes), 1 << 20)])
-            return _verified(str(self.folder), paths[blob.digest], blob)
+                return (manifest[at : at + BLOCK_BYTES] for at in range(0, len(manifest), BLOCK_BYTES))
+            path, seen = known[blob.digest]
+            return sending.contents(str(self.folder), path, blob, seen, frozen_ns=self._frozen_ns)
 
         wanted = [
-            Blob(digest, len(manifest_bytes) if digest == manifest_id else blobs[digest])
+            Blob(digest, len(manifest) if digest == manifest_id else known[digest][1].st_size)
             for digest in dict.fromkeys(digests)
         ]
         return write_pack(wanted, contents, compress=compress)
@@ -106,7 +106,7 @@ def freeze(
     manifest = Manifest.of_walk(files, found.links)
     if unknown or len(known) != len(cache):
         cache.save(known, hashed_from_ns=started_ns)
-    return Frozen(Path(root), manifest, found.ignored, git)
+    return Frozen(Path(root), manifest, found.ignored, git, known, started_ns)
 
 
 def _existing(folder: Path) -> str:
@@ -176,28 +176,8 @@ def _empty(root: str, ignored: Ignored) -> SnapshotError:
     )
 
 
-def _verified(root: str, path: str, blob: Blob) -> Iterator[bytes]:
-    hasher = blake3()
-    size = 0
-    held = b""  # the last piece goes out only when the whole is known to be right
-    try:
-        for piece in read_file(root, path, blob.size):
-            size += len(piece)
-            hasher.update(piece)
-            if held:
-                yield held
-            held = piece
-    except OSError as error:
-        raise SnapshotChanged(f"{path!r} can no longer be read: {error.strerror}", hint=_AGAIN) from error
-    if size != blob.size or hasher.hexdigest() != blob.digest:
-        raise SnapshotChanged(f"{path!r} changed while it was being sent", hint=_AGAIN)
-    if held:
-        yield held
-
-
 def _sizes(manifest: Manifest) -> Iterator[tuple[str, int]]:
     return ((entry.path, entry.size) for entry in manifest.entries)
 
 
-_AGAIN = "Submit again. If something writes this file all the time, leave it out with .amlignore."
 _LEAVE_OUT = "Mend them, or leave them out with lines in .amlignore."

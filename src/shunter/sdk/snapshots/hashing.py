@@ -20,7 +20,7 @@ _BATCH_BYTES = 8 << 20
 _BATCH_FILES = 256
 _MANY_THREADS_BYTES = 16 << 20
 _ATTEMPTS = 3
-_FLAGS = (
+OPEN_FLAGS = (
     os.O_RDONLY
     | getattr(os, "O_BINARY", 0)
     | getattr(os, "O_CLOEXEC", 0)
@@ -81,7 +81,7 @@ def hash_file(root: str, path: str, seen: os.stat_result) -> Hashed:
     """The digest of one file, of a moment in which it did not change: read again if its stat moved meanwhile."""
     for _ in range(_ATTEMPTS):
         try:
-            handle = os.open(f"{root}/{path}", _FLAGS)
+            handle = os.open(f"{root}/{path}", OPEN_FLAGS)
         except FileNotFoundError:
             return Hashed(path, seen)
         except OSError as error:
@@ -104,27 +104,14 @@ def hash_file(root: str, path: str, seen: os.stat_result) -> Hashed:
             return Hashed(path, seen, problem=f"cannot be read: {error.strerror}")
         finally:
             os.close(handle)
-        if _same(seen, after):
+        if is_same(seen, after):
             return Hashed(path, seen, hasher.hexdigest())
         seen = after
     return Hashed(path, seen, problem="changes all the time")
 
 
-def read_file(root: str, path: str, size: int) -> Iterator[bytes]:
-    """The contents in pieces of at most READ_BYTES, and one byte more than `size` if there is more. Raises OSError."""
-    handle = os.open(f"{root}/{path}", _FLAGS)
-    try:
-        # A read asks for what should be there: a buffer of a megabyte for each small file would cost more than it.
-        while data := os.read(handle, min(size + 1, READ_BYTES)):
-            size -= len(data)
-            yield data
-            if size < 0:
-                return
-    finally:
-        os.close(handle)
-
-
-def _same(before: os.stat_result, after: os.stat_result) -> bool:
+def is_same(before: os.stat_result, after: os.stat_result) -> bool:
+    """Do these two stats say that the file was not written to in between?"""
     if before.st_size != after.st_size or before.st_mtime_ns != after.st_mtime_ns:
         return False
     # On Windows a listing gives no inode, and its ctime is another thing than fstat's.
