@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -28,9 +29,10 @@ async def main(task_file):
     records = found[0] if found else []
     print("installing %d conda packages" % len(records), flush=True)
     await install(records, target_prefix=task["prefix"], cache_dir=task["cache"], show_progress=False)
-    python = os.path.join(task["prefix"], "bin", "python")
-    if not os.path.exists(python) and os.path.exists(python + "3"):
-        os.symlink("python3", python)
+    folder = os.path.join(task["prefix"], "bin")
+    names = sorted(n for n in os.listdir(folder) if re.match(r"python3(\.\d+)?$", n)) if os.path.isdir(folder) else []
+    if names and not os.path.exists(os.path.join(folder, "python")):
+        os.symlink(names[-1], os.path.join(folder, "python"))
 
 
 if __name__ == "__main__":

@@ -53,16 +53,15 @@ class EnvironmentInImage:
         # type: (List[str], Dict[str, str]) -> List[str]
         """The command, in a container of the image: with the cache, uv itself, and what uv needs to reach an index."""
         work = self.work
-        uv, cache = os.path.realpath(argv[0]), env["UV_CACHE_DIR"]
-        os.makedirs(cache, exist_ok=True)
+        # Below the environments, in one mount with them: files are shared by links, which do not cross mounts.
+        env["UV_CACHE_DIR"] = os.path.join(work.cache, "uv-cache")
+        uv = os.path.realpath(argv[0])
         command = [*self.engine.command, "run", "--rm", "--init", "--pull", "never", "--network", "host",
                    "--security-opt", "label=disable", "--user", "%d:%d" % (os.getuid(), os.getgid()),
                    "--volume", work.cache + ":" + work.cache, "--volume", uv + ":/run/shunter-uv:ro",
                    "--workdir", work.cache, "--env", "HOME=/tmp", "--env", "UV_PYTHON_DOWNLOADS=never"]  # fmt: skip
         if self.engine.rootless:
             command += ["--userns", "keep-id"]
-        if not cache.startswith(work.cache + os.sep):
-            command += ["--volume", cache + ":" + cache]
         for link in work.spec.get("options") or ():
             if os.path.isdir(link):
                 command += ["--volume", link + ":" + link + ":ro"]

@@ -81,7 +81,8 @@ def _virtual(rattler: Any, platform: Platform) -> list[Any]:
     """What the node has that conda packages may ask for."""
 
     def one(name: str, version: str) -> Any:
-        return rattler.GenericVirtualPackage(rattler.PackageName(name), rattler.Version(version), "0")
+        build = getattr(rattler, "BuildString", str)("0")  # older releases take a text
+        return rattler.GenericVirtualPackage(rattler.PackageName(name), rattler.Version(version), build)
 
     if platform.system != "Linux":
         return [one("__unix", "0")] if platform.system == "Darwin" else [one("__win", "0")]
@@ -96,7 +97,8 @@ def _virtual(rattler: Any, platform: Platform) -> list[Any]:
 def _our_error(error: Exception, channels: Sequence[str]) -> EnvironmentInvalid:
     text = " ".join(str(error).split()) or type(error).__name__
     lowered = text.lower() + type(error).__name__.lower()
-    if any(
+    unsolvable = "cannot solve" in lowered or "solvererror" in lowered
+    if not unsolvable and any(
         w in lowered
         for w in ("fetch", "gateway", "request", "connect", "dns", "timeout", "http", "not found", "no such file")
     ):

@@ -67,6 +67,23 @@ def from_conda(specs: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def provided_by_conda(versions: Mapping[str, str]) -> dict[str, str]:
+    """PyPI name → version of what conda brings already: pip's packages are solved around it, not over it."""
+    known = _known()
+    return {name_of(known[name]): version for name, version in versions.items() if known.get(name)}
+
+
+def without(lock: str, names: Iterable[str]) -> str:
+    """A lock of requirements without these packages."""
+    gone, kept, skipping = set(names), [], False
+    for line in lock.splitlines(keepends=True):
+        if line[:1].isalnum():
+            skipping = name_of(line) in gone
+        if not skipping:
+            kept.append(line)
+    return "".join(kept)
+
+
 def split_conda(spec: str) -> tuple[str, str]:
     """Name and PEP 440 version of a conda spec: `numpy=1.26` means any 1.26, `numpy==1.26.4` exactly that."""
     match = re.fullmatch(r"(?:[\w./-]+::)?([A-Za-z0-9._-]+)\s*(.*)", spec.strip())

@@ -17,7 +17,13 @@ from shunter.server.environments import conda, pypi
 from shunter.server.environments.platforms import Platform
 from shunter.server.environments.pypi import Sources
 from shunter.server.environments.pythons import choose_python
-from shunter.server.environments.requirements import from_conda, name_of, take_out_ours
+from shunter.server.environments.requirements import (
+    from_conda,
+    name_of,
+    provided_by_conda,
+    take_out_ours,
+    without,
+)
 
 #: Grows when locks of the same request must be made anew.
 FORMAT = 1
@@ -139,7 +145,9 @@ def solve(environment: Environment, platform: Platform, settings: Settings) -> L
         pip_lock = pypi.export(environment.files)
     requirements = [*split.packages, *translated.values()]
     if requirements:
-        pip_lock += pypi.solve(requirements, python, platform, sources, environment.constraints)
+        there = provided_by_conda(conda.packages_of(conda_lock))
+        constraints = [*environment.constraints, *(f"{name}=={version}" for name, version in there.items())]
+        pip_lock += without(pypi.solve(requirements, python, platform, sources, constraints), there)
     content = {"python": python, "platform": platform.for_uv, "pip": pip_lock, "conda": conda_lock}
     return Lock(
         id=digest(content),
