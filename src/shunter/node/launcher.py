@@ -81,6 +81,7 @@ class Launcher:
         if self._cancel_asked():
             return self._never_started({"kind": "canceled", "message": "Canceled before the script was started."})
         try:
+            self._reserve()
             workfolder.write_out(self.job["layout"], self.work)
         except OSError as error:
             words = script.disk_full(self.folder) if error.errno in (28, 122) else {
@@ -303,6 +304,10 @@ class Launcher:
                 self.asked = "max_duration"
             elif lease and now - self.spool.heard_at > lease:
                 self.asked = "lease"
+            elif self._node_is_gone():
+                self.asked = "node"
+                script.end(descendants(pid), signal.SIGKILL)  # a machine that dies gives no grace either
+                return now
             else:
                 return 0.0
             script.end(descendants(pid), signal.SIGTERM)
@@ -315,6 +320,11 @@ class Launcher:
 
     def _cancel_asked(self) -> bool:
         return self.spool.canceled or os.path.exists(os.path.join(self.folder, "cancel"))
+
+    def _node_is_gone(self) -> bool:
+        """On a cluster, the process that stands for this node: nothing runs on without it."""
+        watch = self.job.get("watch")
+        return bool(watch) and not contract.is_alive(int(watch[0]), int(watch[1]))
 
     def _deadline(self) -> float:
         limit = self.job.get("max_duration_seconds")
@@ -343,6 +353,8 @@ class Launcher:
         facts = {"max_duration_seconds": self.job.get("max_duration_seconds"), "peak_mib": usage["working_set_bytes_peak"] >> 20}
         words = script.describe_end(status, self.asked, self.oom_before, self.log, facts)
         words.update(trouble or {})
+        if words["code"] == "script_failed" and script.is_full(self.folder):
+            words.update(script.disk_full(self.folder))
         if words["kind"] == "completed" and os.path.exists(os.path.join(self.folder, "failed")):
             words = dict(words, **provide.said_failed(self.folder))
         self._write_outcome(provide.hide(words, self.given), usage)
@@ -362,9 +374,22 @@ class Launcher:
             try:
                 contract.write_whole(os.path.join(self.folder, "outcome"), data, sync=True)
                 return
-            except OSError:  # a full disk: the outcome waits for room, it is not thrown away
-                tries += 1
-                time.sleep(patience(tries))
+            except OSError:  # a full disk: the room kept for this is used; failing that, the outcome waits for room
+                if not self._release():
+                    tries += 1
+                    time.sleep(patience(tries))
+
+    def _reserve(self) -> None:
+        """Keep a little room on the disk, so that the outcome can be written when the script has filled it."""
+        with open(os.path.join(self.folder, "reserve"), "wb") as file:
+            file.write(bytes(16384))
+
+    def _release(self) -> bool:
+        try:
+            os.unlink(os.path.join(self.folder, "reserve"))
+        except OSError:
+            return False
+        return True
 
     def _bring_home(self, outcome):
         # type: (Optional[Dict[str, Any]]) -> None
@@ -385,12 +410,14 @@ class Launcher:
         if self.relay is not None:
             self.relay.close()
         workfolder.remove(self.work)
+        self._release()
         contract.write_whole(os.path.join(self.folder, "done"), b"")
 
     def _environment(self, prepared=None):
         # type: (Optional[Prepared]) -> Dict[str, str]
         inherit = self.job.get("inherit_env", True) and self.box is None
-        env = {k: v for k, v in os.environ.items() if not k.startswith("SHUNTER_")} if inherit else {}
+        hidden = ("SHUNTER_", *(self.job.get("scrub_env") or ()))
+        env = {k: v for k, v in os.environ.items() if not k.startswith(hidden)} if inherit else {}
         env.update(self.job.get("base_env") or {})
         if prepared is not None:
             env.update(prepared.env)

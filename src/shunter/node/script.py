@@ -104,6 +104,12 @@ def disk_full(folder):
     }
 
 
+def is_full(folder):
+    # type: (str) -> bool
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize < 65536
+
+
 def describe_end(status, asked, oom_before, log, facts):
     # type: (int, Optional[str], Optional[int], str, Dict[str, Any]) -> Dict[str, Any]
     """The outcome's words from the wait status. `asked`: why we sent a signal ourselves, None when we did not."""
@@ -126,9 +132,11 @@ def describe_end(status, asked, oom_before, log, facts):
             message="The script ran longer than the " + str(facts.get("max_duration_seconds")) + " s it was given, and was stopped.",
             hint="Submit it again with a larger --max-duration.",
         )
+    if asked == "node":
+        return dict(found, kind="lost", code="node_lost", hint="", message="Its node left the cluster, and the script was ended with it.")
     if asked == "lease":
         return dict(
-            found, code="lease_lost", hint="",
+            found, kind="lost", code="lease_lost", hint="",
             message="The node could not reach the server for longer than its lease, and stopped the script.",
         )  # fmt: skip
     if number is not None:

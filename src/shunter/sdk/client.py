@@ -31,6 +31,7 @@ class Client:
         self._host, self._port, self._tls = parts.hostname or "", parts.port, parts.scheme == "https"
         self._prefix = parts.path
         self._local = threading.local()
+        self._kept: list[http.client.HTTPConnection] = []
 
     @property
     def is_loopback(self) -> bool:
@@ -72,35 +73,42 @@ class Client:
             return Answer(data, response.headers)
         raise AssertionError
 
-    def stream(self, path: str, query: dict[str, Any] | None = None, size: int = 1 << 20) -> Iterator[bytes]:
-        """The body of a GET, piece by piece, on a connection of its own."""
+    def stream(
+        self, path: str, query: dict[str, Any] | None = None, size: int = 1 << 20, body: Any = None
+    ) -> Iterator[bytes]:
+        """The body of a GET (or of a POST, with `body` as JSON), piece by piece, on a connection of its own."""
         connection = self._open(TIMEOUT_SECONDS)
         try:
             try:
-                response = self._send(connection, "GET", path, None, query, "application/json")
+                method, data = ("GET", None) if body is None else ("POST", json.dumps(body).encode())
+                response = self._send(connection, method, path, data, query, "application/json")
             except (OSError, http.client.HTTPException) as error:
                 raise ServerUnreachable(f"The server at {self.url} does not answer: {error}.") from error
             if response.status >= 400:
                 raise _error(response.status, response.read())
-            while piece := response.read(size):
+            while piece := response.read(size) if body is None else response.read1(size):
                 yield piece
         finally:
             connection.close()
 
     def close(self) -> None:
-        connection = getattr(getattr(self, "_local", None), "connection", None)
+        """Close this thread's connection; the next call opens a new one."""
+        connection = getattr(self._local, "connection", None)
         if connection is not None:
             connection.close()
+            self._kept.remove(connection)
             self._local.connection = None
 
     def __del__(self) -> None:
-        self.close()
+        for connection in getattr(self, "_kept", ()):
+            connection.close()
 
     def _connection(self, timeout: float) -> tuple[http.client.HTTPConnection, bool]:
         connection = getattr(self._local, "connection", None)
         if connection is not None:
             return connection, False
         self._local.connection = connection = self._open(timeout)
+        self._kept.append(connection)
         return connection, True
 
     def _open(self, timeout: float) -> http.client.HTTPConnection:

@@ -146,7 +146,9 @@ def _index(channel: Path, subdir: str, about: Mapping[str, Any], package: Path) 
     for one in {subdir, "noarch"}:
         file = channel / one / "repodata.json"
         file.parent.mkdir(exist_ok=True)
-        known = json.loads(file.read_text()) if file.exists() else {"info": {"subdir": one}, "packages": {}}
+        known: dict[str, Any] = {"info": {"subdir": one}, "packages": {}}
+        if file.exists():
+            known = json.loads(file.read_text())
         if one == subdir:
             data = package.read_bytes()
             known["packages"][package.name] = {

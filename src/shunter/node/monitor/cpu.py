@@ -53,8 +53,11 @@ class Sampler:
         self.peak_bytes = max(self.peak_bytes, working_set)
         self.samples += 1
         line = {"at": round(time.time(), 3), "cpu_seconds": round(cpu, 3), "working_set_bytes": working_set, "processes": len(pids)}
-        with open(self.stream, "a") as file:
-            file.write(json.dumps(line) + "\n")
+        try:
+            with open(self.stream, "a") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError:
+            pass  # a full disk costs samples, not the run
 
     def summary(self, rusage=None):
         # type: (Any) -> Dict[str, Any]
