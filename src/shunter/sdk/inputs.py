@@ -10,12 +10,13 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from shunter.errors import ConfigError, ExtraMissing, InputChanged, NotFound, UsageError, nearest
+from shunter.errors import ConfigError, ExtraMissing, InputChanged, NotFound, SnapshotChanged, UsageError, nearest
 from shunter.home import HomeFolder
 from shunter.model.snapshot import Manifest
 from shunter.node import sampling
@@ -23,7 +24,6 @@ from shunter.node.inputs import fingerprint
 
 if TYPE_CHECKING:
     from shunter.sdk.run import Run
-    from shunter.sdk.snapshots.freeze import Frozen
     from shunter.sdk.workspace import Workspace
 
 Progress = Callable[[str, int, int], None]
@@ -165,7 +165,7 @@ def _contents(
             if percent is not None:
                 paths = sampling.sample_files(paths, percent)
             frozen = freeze_paths(path, paths, progress)
-        send(workspace, frozen, progress)
+        send(workspace, cast("Any", frozen), progress)
     finally:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -190,28 +190,66 @@ def files_below(folder: Path) -> list[str]:
     return found
 
 
-def freeze_paths(root: Path, paths: Sequence[str], progress: Progress | None = None) -> Frozen:
-    """These files below `root`, frozen as a snapshot is. The stat cache makes an unchanged input nearly free."""
-    from shunter.sdk.snapshots.cache import StatCache
-    from shunter.sdk.snapshots.freeze import Frozen, Progress, _hash
-    from shunter.sdk.snapshots.walk import Ignored
+@dataclass(frozen=True, slots=True)
+class FrozenData:
+    """Files of data by their contents, ready to be sent."""
 
-    import time
+    root: str
+    manifest: Manifest
+
+    def pack(self, digests: Iterable[str], *, compress: bool = True) -> Iterator[bytes]:
+        """A pack of these contents, read now; a file that is no longer what was hashed ends it with SnapshotChanged."""
+        from shunter.packs import Blob, write_pack
+
+        paths = {entry.digest: entry.path for entry in self.manifest.entries}
+        blobs = [Blob(digest, self.manifest.blobs[digest]) for digest in dict.fromkeys(digests)]
+        return write_pack(blobs, lambda blob: self._verified(paths[blob.digest], blob.digest), compress=compress)
+
+    def _verified(self, path: str, digest: str) -> Iterator[bytes]:
+        from blake3 import blake3
+
+        found, held = blake3(), b""
+        with open(os.path.join(self.root, path), "rb") as file:
+            while piece := file.read(1 << 20):
+                found.update(piece)
+                if held:
+                    yield held
+                held = piece
+        if found.hexdigest() != digest:
+            raise SnapshotChanged(f"{path} changed while it was sent.", hint="Submit again when it stands still.")
+        if held:
+            yield held
+
+
+def freeze_paths(root: Path, paths: Sequence[str], progress: Progress | None = None) -> FrozenData:
+    """These files below `root` by their contents. The stat cache makes an unchanged input nearly free."""
+    from shunter.sdk.snapshots.cache import StatCache
+    from shunter.sdk.snapshots.hashing import hash_files
 
     started = time.time_ns()
     real = os.path.realpath(root)
     cache = StatCache.of(real + "/.shunter-input", HomeFolder.find().cache)
     known, unknown = cache.split([(path, os.stat(os.path.join(real, path))) for path in paths])
+    total, done = sum(seen.st_size for _, seen in unknown), 0
 
-    def told(done: Progress) -> None:
+    def told(_: int, size: int) -> None:
+        nonlocal done
+        done += size
         if progress is not None:
-            progress("Reading", done.bytes_done, done.bytes_total)
+            progress("Reading", done, total)
 
     if unknown:
-        known += _hash(real, unknown, told)
+        # Links to files are followed: a folder of data is often made of them.
+        behind = {path: os.path.relpath(os.path.realpath(f"{real}/{path}"), real) for path, _ in unknown}
+        hashed = hash_files(real, list({behind[path]: (behind[path], seen) for path, seen in unknown}.values()), told)
+        problems = [f"{item.path} {item.problem}" for item in hashed if item.problem]
+        if problems:
+            raise SnapshotChanged("These files of the input cannot be read: " + "; ".join(problems[:5]))
+        by_path = {item.path: item for item in hashed if item.digest}
+        known += [(p, by_path[b].stat, by_path[b].digest) for p, b in behind.items() if b in by_path]
         cache.save(known, hashed_from_ns=started)
     files = [(path, seen.st_mode & 0o100 != 0, seen.st_size, digest) for path, seen, digest in known]
-    return Frozen(Path(real), Manifest.of_walk(files, {}), Ignored(), cast(Any, None))
+    return FrozenData(real, Manifest.of_walk(files, {}))
 
 
 def _sample_file(source: Path, target: Path, percent: float) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from shunter.model.run import Launch, Run, parse_launch_id
 from shunter.server.collect.checkpoints import CheckpointTaker
@@ -43,6 +44,10 @@ def connect(parts: Parts) -> RunContext:
     checkpoints = Checkpoints(database, files)
     says = ScriptSays(parts.runs, parts.clock, lambda run: parts.signals.fire(run.id))
     notifier = Notifier(Notices(database), parts.runs, metrics, parts.clock)
+    # A command is run as the server's own user: only on a server that nobody else can reach.
+    notifier.commands = is_loopback(str(parts.info.get("url", "")))
+    if notifier.notices.due():
+        notifier.start()
     context = RunContext(metrics, secrets, maskers, checkpoints, says, notifier)
 
     ingest.handlers.add(STREAM, MetricIngest(metrics, says, lambda run_id: parts.signals.fire(run_id + "/metrics")))
@@ -80,6 +85,10 @@ def add_to_job(context: RunContext, run: Run, launch: Launch, job: dict[str, Any
             job["restore"] = own or found
     if run.config.get("keep_checkpoints"):
         job["keep_checkpoints"] = run.config["keep_checkpoints"]
+
+
+def is_loopback(url: str) -> bool:
+    return urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
 
 
 def _take_file(parts: Parts) -> Any:
