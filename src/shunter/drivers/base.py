@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from pydantic import BaseModel
 
@@ -12,8 +13,8 @@ from shunter.model.compute import Compute, Facts
 from shunter.model.run import Outcome
 
 __all__ = [
-    "Absent", "Capabilities", "Capacity", "Driver", "Ended", "Facts", "Gone", "Handle", "Home", "Launch", "Running",
-    "Sign", "Unknown", "sign_from_wire",
+    "Absent", "Capabilities", "Capacity", "Driver", "Ended", "Facts", "Gone", "Handle", "Home", "Launch", "NodeState",
+    "Provisioning", "Running", "Scaling", "Sign", "Unknown", "sign_from_wire",
 ]  # fmt: skip
 
 #: How a driver finds a launcher again: a small JSON object that the driver makes and only the driver reads.
@@ -87,13 +88,21 @@ class Absent:
 
 
 @dataclass(frozen=True, slots=True)
+class Provisioning:
+    """Its nodes are on their way; `why` says what is being waited for."""
+
+    why: str
+    since: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Unknown:
     """The node does not answer, or not clearly."""
 
     why: str
 
 
-Sign = Running | Ended | Gone | Absent | Unknown
+Sign = Running | Ended | Gone | Absent | Provisioning | Unknown
 
 
 def sign_from_wire(found: Mapping[str, Any]) -> Sign:
@@ -120,6 +129,7 @@ class Capacity:
     gpus: int = 0
     memory_bytes: int = 0
     why: str = ""
+    whole_nodes: bool = False  # a run that does not say how much it needs takes whole nodes
 
 
 class Driver(Protocol):
@@ -165,10 +175,38 @@ class Driver(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSlot:
-    """A node that a gang member can be put on, and how many of its slots are free."""
+class NodeState:
+    """One node of a target whose nodes come and go, in the words of the documents."""
 
     name: str
-    free: int
-    total: int
-    labels: Mapping[str, str] = field(default_factory=dict)
+    state: str  # idle, running, preparing, leaving, preempted, unusable
+    asked_at: float
+    ended_at: float | None = None
+    why: str = ""
+    runs: tuple[str, ...] = ()
+
+    def to_wire(self) -> dict[str, Any]:
+        return {f: getattr(self, f) for f in self.__dataclass_fields__}
+
+
+@runtime_checkable
+class Scaling(Protocol):
+    """What a driver offers whose target has nodes that come and go. Found by asking the driver: `isinstance(driver, Scaling)`."""
+
+    async def start(self) -> None:
+        """Bring up what must always be there; returns when it is. May be repeated."""
+        ...
+
+    async def nodes(self) -> Sequence[NodeState]: ...
+
+    async def apply(self) -> None:
+        """The options changed."""
+        ...
+
+    async def remove(self) -> None:
+        """Give everything back; returns when nothing is left. May be repeated, also after a crash on the way."""
+        ...
+
+    def shared_folder(self, launch: str, node: str) -> Path | None:
+        """Where a launch's folder lies, when its node shares the server's disk."""
+        ...

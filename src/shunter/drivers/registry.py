@@ -10,7 +10,9 @@ from shunter.drivers.base import Driver
 from shunter.errors import ExtraMissing, NotFound, nearest
 
 DRIVERS = {
+    "cluster": "shunter.drivers.cluster:ClusterDriver",
     "local": "shunter.drivers.local:LocalDriver",
+    "ssh": "shunter.drivers.ssh:SshDriver",
 }
 
 

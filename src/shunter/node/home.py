@@ -7,6 +7,7 @@ A report is a list of frames. Each is a header (JSON, its length in four bytes b
 from __future__ import annotations
 
 import json
+import os
 import socket
 import struct
 
@@ -118,6 +119,8 @@ class Home:
         # type: () -> socket.socket
         if not self.url:
             self._look_up()
+        if self.url.startswith("unix:"):
+            return _connect_socket(self.url[5:])
         scheme, _, rest = self.url.partition("://")
         host, _, port = rest.rstrip("/").rpartition(":")
         if not port.isdigit():
@@ -160,6 +163,22 @@ class Home:
             held += more
         self._buffer = bytes(held[length:])
         return int(lines[0].split()[1]), bytes(held[:length])
+
+
+def _connect_socket(path):
+    # type: (str) -> socket.socket
+    """Through the folder's descriptor, as the path of a socket is limited and a home may be deep."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(TIMEOUT_SECONDS)
+    fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        connection.connect("/proc/self/fd/%d/%s" % (fd, os.path.basename(path)))
+    except OSError:
+        connection.close()
+        raise
+    finally:
+        os.close(fd)
+    return connection
 
 
 def encode(frames):

@@ -1,7 +1,7 @@
-"""How a launch stands, read from its folder, and what a driver does to it there. For every driver of nodes with our files.
+"""How a launch stands, read from its folder, and what a driver does to it there.
 
-A sign is a small JSON object: {"sign": "running" | "ended" | "gone" | "absent" | "unknown", …}. With "adopt" in it, the warm
-parent is to be told: a script lives whose launcher died.
+A sign is a small JSON object: {"sign": "running" | "ended" | "gone" | "absent" | "unknown", …}. With "adopt" in it the
+warm parent is to be told: a script lives whose launcher died.
 """
 
 from __future__ import annotations

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shunter.errors import ConfigError, ServerUnreachable, from_wire
 from shunter.sdk.client import part
 
 if TYPE_CHECKING:
@@ -49,12 +52,14 @@ class Compute:
         return self
 
     def update(self, **config: Any) -> Compute:
+        """Change options; None takes one away."""
+        config = with_contents(self.workspace, self.kind, config)
         self.data = self.workspace.client.call("PATCH", self.path, {"config": config})
         return self
 
-    def delete(self) -> None:
-        """Delete or detach it. Refused while runs are there."""
-        self.workspace.client.call("DELETE", self.path)
+    def delete(self, force: bool = False) -> None:
+        """Delete or detach it. Refused while runs are there, unless `force`: they are canceled then."""
+        self.workspace.client.call("DELETE", self.path, query={"force": "true"} if force else None)
 
     detach = delete
 
@@ -74,10 +79,25 @@ class Computes:
         self.workspace = workspace
         self._path = f"{workspace.path}/computes"
 
-    def create(self, name: str, kind: str, tags: Mapping[str, str] | None = None, **config: Any) -> Compute:
-        """Create (or attach) a target; `config` are the options of its kind."""
+    def create(
+        self, name: str, kind: str, tags: Mapping[str, str] | None = None,
+        on_step: Callable[[dict[str, Any]], None] | None = None, **config: Any,
+    ) -> Compute:  # fmt: skip
+        """Create (or attach) a target; `config` are the options of its kind.
+
+        `on_step` is told each step as it is done: `{"check": "login", "verdict": "ok", "message": …, "hint": …}`.
+        """
+        config = with_contents(self.workspace, kind, config)
         body = {"name": name, "kind": kind, "config": config, "tags": dict(tags or {})}
-        return Compute(self.workspace, self.workspace.client.post(self._path, body))
+        if on_step is None:
+            return Compute(self.workspace, self.workspace.client.post(self._path, body))
+        for line in _lines(self.workspace.client.stream(self._path, {"steps": "true"}, body=body)):
+            if "compute" in line:
+                return Compute(self.workspace, line["compute"])
+            if "error" in line:
+                raise from_wire(line["error"])
+            on_step(line)
+        raise ServerUnreachable("The server went away before the target was there.", hint="Do it again: that is safe.")
 
     attach = create
 
@@ -91,3 +111,29 @@ class Computes:
         """What kinds of targets this server knows, and their options."""
         found: list[dict[str, Any]] = self.workspace.client.get("/api/v1/kinds")
         return found
+
+
+def with_contents(workspace: Workspace, kind: str, config: dict[str, Any]) -> dict[str, Any]:
+    """Options that name a file of this machine whose contents the server needs: a private key. Which, the kind says."""
+    if not any(name.endswith("_file") and value for name, value in config.items()):
+        return config
+    known = workspace.client.get(f"/api/v1/kinds/{part(kind)}")
+    found = dict(config)
+    for name, shape in known.get("config", {}).get("properties", {}).items():
+        to = shape.get("contents_to")
+        if to and config.get(name) and not config.get(to):
+            path = Path(config[name]).expanduser().absolute()
+            try:
+                found[to] = path.read_text()
+            except (OSError, UnicodeDecodeError) as error:
+                raise ConfigError(f"{path} cannot be read: {error}.", hint=f"Name another with {name}.") from error
+            found[name] = str(path)
+    return found
+
+
+def _lines(pieces: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    rest = b""
+    for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            yield json.loads(line)

@@ -15,12 +15,12 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from shunter import __version__
-from shunter.drivers.base import Home
+from shunter.drivers.base import Home, Scaling
 from shunter.errors import NotFound, ServerError, ShunterError, UsageError
 from shunter.home import HomeFolder
 from shunter.model.run import Launch, Run
 from shunter.node import contract
-from shunter.server.api import ask, compare, computes, environments, inputs, metrics, node, runs, secrets, snapshots, workspaces
+from shunter.server.api import ask, compare, computes, environments, inputs, metrics, node, runs, secrets, sizes, snapshots, workspaces
 from shunter.server.api.context import in_thread
 from shunter.server.api.door import Door
 from shunter.server.collect.ingest import Ingest
@@ -41,6 +41,7 @@ from shunter.server.storage.runs import SqlRuns
 from shunter.server.storage.snapshots import Snapshots
 from shunter.server.storage.workspaces import DEFAULT, Experiments, Workspaces
 from shunter.server.tokens import Tokens
+from shunter.server.vault import Vault
 
 log = logging.getLogger("shunter.server")
 
@@ -55,7 +56,8 @@ def build(home: HomeFolder, url: str, database_url: str | None = None, clock: Ca
     snapshots_store = Snapshots(database)
     blobs = FileBlobs(home.path / "blobs", SqlBlobIndex(database))
     files = RunFiles(home.path / "runs")
-    targets = Targets(computes_store, way_home)
+    vault = Vault(home.path)
+    targets = Targets(computes_store, way_home, vault)
     signals = Signals()
     ingest = Ingest(
         files, Handlers(), clock,
@@ -78,7 +80,7 @@ def build(home: HomeFolder, url: str, database_url: str | None = None, clock: Ca
         home=home.path, tokens=tokens, database=database, workspaces=workspaces_store,
         experiments=Experiments(database), computes=computes_store, snapshots=snapshots_store, blobs=blobs,
         runs=runs_store, files=files, signals=signals, ingest=ingest, targets=targets, dispatch=dispatch,
-        orders=orders, clock=clock, info=info,
+        orders=orders, vault=vault, clock=clock, info=info,
     )  # fmt: skip
     parts.context = connect(parts)
     parts.environments = connect_environments(parts)
@@ -93,6 +95,9 @@ def create_app(parts: Parts) -> Door:
         loop = asyncio.get_running_loop()
         parts.signals.attach(loop)
         parts.dispatch.attach(loop)
+        parts.targets.attach(loop)
+        parts.targets.on_up = parts.dispatch.queue_changed
+        parts.targets.keep_all()
         task = asyncio.create_task(parts.dispatch.run_forever())
         yield
         task.cancel()
@@ -101,7 +106,7 @@ def create_app(parts: Parts) -> Door:
 
     app = FastAPI(title="Shunter", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.parts = parts
-    for module in (runs, node, ask, snapshots, computes, workspaces, metrics, secrets, inputs, compare, environments):
+    for module in (runs, node, ask, snapshots, computes, sizes, workspaces, metrics, secrets, inputs, compare, environments):
         app.include_router(module.router)
     app.add_exception_handler(ShunterError, _on_our_error)
     app.add_exception_handler(RequestValidationError, _on_bad_request)
@@ -112,8 +117,11 @@ def create_app(parts: Parts) -> Door:
 
 def _shared_folder(home: Path, targets: Targets, run: Run, launch: Launch) -> Path | None:
     """The launch's folder when its node shares our disk, so that files can be moved instead of sent."""
-    if not getattr(targets.driver(run.workspace, run.target), "shares_disk", False):
+    driver = targets.driver(run.workspace, run.target)
+    if not getattr(driver, "shares_disk", False):
         return None
+    if isinstance(driver, Scaling):
+        return driver.shared_folder(launch.id, launch.node or str(launch.handle.get("node") or ""))
     return home / "node" / contract.LAUNCHES / launch.id
 
 

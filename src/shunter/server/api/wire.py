@@ -8,6 +8,7 @@ from typing import Any
 from shunter.model.compute import Compute
 from shunter.model.run import Event, Run
 from shunter.server.dispatch.explain import Why
+from shunter.server.vault import shown
 
 
 def time_text(at: float | None) -> str | None:
@@ -78,7 +79,7 @@ def compute_wire(compute: Compute) -> dict[str, Any]:
         "workspace": compute.workspace,
         "state": compute.state,
         "reason": compute.reason,
-        "config": dict(compute.config),
+        "config": shown(compute.config),
         "facts": dict(compute.facts),
         "tags": dict(compute.tags),
         "created_at": time_text(compute.created_at),

@@ -106,7 +106,25 @@ class Ingest:
         folder = self.node_folder(run, launch)
         if folder is not None:
             await asyncio.to_thread(self._take_all, run, folder, launch.id)
+        elif hasattr(driver, "files"):
+            await self._fetch_files(driver, run, launch)
         self.on_stream(run.id)
+
+    async def _fetch_files(self, driver: Any, run: Run, launch: Launch) -> None:
+        import asyncio
+
+        masker = self.masker(run)
+        for path, size, mtime_ns in await driver.files(launch.handle):
+            header = {"file": check_path(path), "total": size, "mtime_ns": mtime_ns}
+            held = await asyncio.to_thread(self.arrivals.put, launch.id, {**header, "offset": 0, "last": not size}, b"")
+            while held < size:
+                data = await driver.fetch(launch.handle, "files/" + path, held)
+                if not data:
+                    break  # cut off since it was listed
+                last = held + len(data) >= size
+                held = await asyncio.to_thread(self.arrivals.put, launch.id, {**header, "offset": held, "last": last}, data)
+            if masker is not None and path.startswith("logs/"):
+                await asyncio.to_thread(masker.hide_in_file, self.arrivals.target(launch.id, path))
 
     def _mark(self, launch_id: str, mark: dict[str, Any]) -> Run:
         assert self.dispatch is not None

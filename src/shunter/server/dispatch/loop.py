@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from shunter.drivers.base import Driver, Unknown
+from shunter.drivers.base import Driver, Scaling, Unknown
 from shunter.drivers.base import Launch as LaunchOrder
 from shunter.errors import DriverError, EnvironmentInvalid, ShunterError, StaleState
 from shunter.model.run import OVER, Launch, LaunchState, Outcome, Run, Status, parse_launch_id
@@ -27,6 +27,8 @@ Key = tuple[str, str]
 FIRST_LOOK_SECONDS = 3.0
 LOOK_SECONDS = 12.0
 CANCEL_LOOK_SECONDS = 2.0
+#: A target that could not be reached is tried again so soon.
+READY_SECONDS = 3.0
 
 
 class Targets(Protocol):
@@ -84,6 +86,7 @@ class Dispatcher:
         self._problems: dict[Key, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._retry_at: dict[Key, float] = {}
+        self._being_readied: set[Key] = set()
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """The loop that rounds run in: others may then tell us things from their threads."""
@@ -220,10 +223,27 @@ class Dispatcher:
             self._problems[key] = f"{target}: {error.message}"
             self._retry_at[key] = self.clock() + LOOK_SECONDS
             return
+        if not getattr(driver, "is_ready", True):
+            if key not in self._being_readied:
+                self._being_readied.add(key)
+                self._do(self._make_ready(key, driver))
+            return
         starts: list[Start] = await self.call(lambda: self._begin(key, driver))
         for start in starts:
             self.on_change(start.run)
             self._do(self._launch_all(driver, start.run, start.launches))
+
+    async def _make_ready(self, key: Key, driver: Any) -> None:
+        """Reach a target before anything is placed on it: a run is not given to a machine that is switched off."""
+        try:
+            await driver.make_ready()
+            self.queue_changed(*key)
+        except (ShunterError, OSError) as error:
+            self._problems[key] = error.message if isinstance(error, ShunterError) else f"{key[1]}: {error}"
+            self._retry_at[key] = self.clock() + READY_SECONDS
+            self._wake()
+        finally:
+            self._being_readied.discard(key)
 
     def _begin(self, key: Key, driver: Driver) -> list[Start]:
         """Load the head of one queue, decide, write the intents. In one call of the database's thread."""
@@ -233,7 +253,8 @@ class Dispatcher:
         now = self.clock()
         begun = []
         for run in choose(self.store.queued(*key, limit=min(pool.free, 64)), pool):
-            start = begin_attempt(run, now, lambda launch_id: _handle(driver, launch_id), self.needs(run))
+            provision = f"Nodes of {run.target} are being found for it." if isinstance(driver, Scaling) else ""
+            start = begin_attempt(run, now, lambda launch_id: _handle(driver, launch_id), self.needs(run), provision=provision)
             try:
                 written = self.store.apply(start.run, start.before, start.launches, start.events)
             except StaleState:
@@ -288,7 +309,8 @@ class Dispatcher:
             if run.is_over or run.status == Status.QUEUED:
                 self._forget(run_id)
                 continue
-            self.look_at[run_id] = now + (CANCEL_LOOK_SECONDS if run.cancel_requested else LOOK_SECONDS)
+            soon = run.cancel_requested or run.status == Status.PROVISIONING  # somebody waits for what changes here
+            self.look_at[run_id] = now + (CANCEL_LOOK_SECONDS if soon else LOOK_SECONDS)
             for launch in launches:
                 if launch.attempt == run.attempt and not launch.is_over and self._is_due(run, launch, now):
                     by_target[(run.workspace, run.target)].append((run, launch))
@@ -331,7 +353,7 @@ class Dispatcher:
         try:
             match action:
                 case LaunchAgain(launch=launch):
-                    await self._launch(driver, run, launch)
+                    self._do(self._launch(driver, run, launch))  # it may take as long as a node takes to come up
                 case CancelOnNode(launch=launch):
                     await driver.cancel(launch.handle)
                 case FetchHome(launch=launch, outcome=outcome):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,6 +12,7 @@ from pathlib import Path
 
 from shunter.drivers.base import Driver, Home
 from shunter.drivers.registry import driver_class
+from shunter.errors import ShunterError
 from shunter.model.compute import Compute
 from shunter.server.collect.ingest import Ingest
 from shunter.server.dispatch.loop import Dispatcher
@@ -24,6 +28,9 @@ from shunter.server.storage.runs import SqlRuns
 from shunter.server.storage.snapshots import Snapshots
 from shunter.server.storage.workspaces import Experiments, Workspaces
 from shunter.server.tokens import Tokens
+from shunter.server.vault import Vault
+
+log = logging.getLogger("shunter.targets")
 
 
 @dataclass
@@ -43,6 +50,7 @@ class Parts:
     targets: Targets
     dispatch: Dispatcher
     orders: Orders
+    vault: Vault
     clock: Callable[[], float] = time.time
     info: dict[str, object] = field(default_factory=dict)
     stop: Callable[[], None] = lambda: None
@@ -55,11 +63,28 @@ class Parts:
 class Targets:
     """The drivers of the compute targets in use: one for each target, kept while its configuration stays the same."""
 
-    def __init__(self, computes: Computes, home: Home) -> None:
+    def __init__(self, computes: Computes, home: Home, vault: Vault) -> None:
         self.computes = computes
         self.home = home
-        self._drivers: dict[tuple[str, str], tuple[int, Driver]] = {}
+        self.vault = vault
+        self.on_up: Callable[[str, str], None] = lambda workspace, name: None
+        self._drivers: dict[tuple[str, str], tuple[Compute, Driver]] = {}
         self._configs: dict[tuple[str, str], Compute] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+        self._lock = threading.Lock()
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The loop that drivers live in."""
+        self._loop = loop
+
+    def keep_all(self) -> None:
+        """Stay connected to every target that keeps connections, so that its state is known. Called in the loop."""
+        for compute in self.computes.list():
+            try:
+                self._keep(compute.workspace, compute.name, self.driver(compute.workspace, compute.name))
+            except ShunterError as error:
+                log.warning("%s cannot be used: %s", compute.name, error.message)
 
     def driver(self, workspace: str, name: str) -> Driver:
         key = (workspace, name)
@@ -67,14 +92,54 @@ class Targets:
         if compute is None:
             compute = self._configs[key] = self.computes.get(workspace, name)
         found = self._drivers.get(key)
-        if found is None or found[0] != compute.version:
-            found = self._drivers[key] = (compute.version, driver_class(compute.kind)(compute, self.home))
+        if found is None or (found[0] is not compute and not _is_same(found[0], compute)):
+            with self._lock:
+                old, found = found, self._drivers.get(key)
+                if found is old:
+                    opened = compute.evolve(config=self.vault.unseal(compute.config))
+                    found = self._drivers[key] = (compute, driver_class(compute.kind)(opened, self.home))
+                    if old is not None:
+                        self._retire(old[1])
+        assert found is not None
         return found[1]
 
     def changed(self, workspace: str, name: str) -> None:
         """The target was created, changed or deleted: look it up again."""
         self._configs.pop((workspace, name), None)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._keep_again, workspace, name)
+
+    def removed(self, workspace: str, name: str) -> None:
+        """The target is gone: let go of it."""
+        self._configs.pop((workspace, name), None)
+        found = self._drivers.pop((workspace, name), None)
+        if found is not None:
+            self._retire(found[1])
+
+    def _keep_again(self, workspace: str, name: str) -> None:
+        try:
+            self._keep(workspace, name, self.driver(workspace, name))
+        except ShunterError:
+            pass  # deleted, or a kind whose library is missing: whoever uses it is told
+
+    def _keep(self, workspace: str, name: str, driver: Driver) -> None:
+        if hasattr(driver, "keep"):
+            driver.keep(lambda: self.on_up(workspace, name))
+
+    def _retire(self, driver: Driver) -> None:
+        """Close a driver in the loop it lives in."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._close, driver)
+
+    def _close(self, driver: Driver) -> None:
+        task = asyncio.ensure_future(driver.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
         for _, driver in self._drivers.values():
             await driver.close()
+
+
+def _is_same(one: Compute, other: Compute) -> bool:
+    return one.kind == other.kind and one.config == other.config and one.created_at == other.created_at
