@@ -79,7 +79,9 @@ class Node:
         folder = self.launch(launch)
         return environments.prepare(spec, str(folder), str(self.root), self.said.append, self.canceled, self.job())
 
-    def alone(self, spec: dict[str, Any], launch: str, *, before: str = "", around: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    def alone(
+        self, spec: dict[str, Any], launch: str, *, before: str = "", around: tuple[str, ...] = ()
+    ) -> subprocess.Popen[str]:
         source = str(Path(environments.__file__).parents[3])
         folder = str(self.launch(launch))
         arguments = json.dumps([spec, folder, str(self.root), self.job()])
@@ -93,4 +95,6 @@ class Node:
 
     def folders(self) -> list[str]:
         """The environments that lie on the disk, finished or not."""
-        return [p.name for p in self.cache.iterdir() if p.is_dir() and p.name.partition(".")[0].isalnum() and "." in p.name]
+        return [
+            p.name for p in self.cache.iterdir() if p.is_dir() and p.name.partition(".")[0].isalnum() and "." in p.name
+        ]

@@ -113,10 +113,14 @@ def make_conda_package(
 ) -> Path:  # fmt: skip
     """A conda package (.tar.bz2). `files` by path; `trees` puts whole folders at a path. noarch ones are Python packages."""
     python = subdir == "noarch"
-    contents: dict[str, bytes] = dict(files or {f"site-packages/{name}/__init__.py": f"__version__ = {version!r}\n".encode()})
+    contents: dict[str, bytes] = dict(
+        files or {f"site-packages/{name}/__init__.py": f"__version__ = {version!r}\n".encode()}
+    )
     entries: list[tuple[str, bytes | Path]] = list(contents.items())
     for at, folder in (trees or {}).items():
-        entries += [(f"{at}/{p.relative_to(folder)}", p) for p in sorted(folder.rglob("*")) if p.is_file() or p.is_symlink()]
+        entries += [
+            (f"{at}/{p.relative_to(folder)}", p) for p in sorted(folder.rglob("*")) if p.is_file() or p.is_symlink()
+        ]
     build = "py_0" if python else "0"
     about = {
         "name": name, "version": version, "build": build, "build_number": 0, "depends": list(depends), "subdir": subdir,
@@ -132,7 +136,11 @@ def make_conda_package(
         _add(out, "info/paths.json", json.dumps({"paths": paths, "paths_version": 1}).encode())
         _add(out, "info/files", "\n".join(path for path, _ in entries).encode())
         if python:
-            _add(out, "info/link.json", json.dumps({"noarch": {"type": "python"}, "package_metadata_version": 1}).encode())
+            _add(
+                out,
+                "info/link.json",
+                json.dumps({"noarch": {"type": "python"}, "package_metadata_version": 1}).encode(),
+            )
         for path, x in entries:
             if isinstance(x, Path):
                 out.add(x, path, recursive=False)

@@ -50,7 +50,7 @@ class Prepared:
 class Job:
     """What preparing needs to know of the launch: where it is, whom to tell, and whether anybody still wants it."""
 
-    def __init__(self, spec, folder, root, say, canceled, job=None):  # noqa: PLR0917
+    def __init__(self, spec, folder, root, say, canceled, job=None):
         # type: (Dict[str, Any], str, str, Callable[[str], None], Callable[[], bool], Optional[Dict[str, Any]]) -> None
         self.spec = spec
         self.folder = folder
@@ -74,7 +74,7 @@ class Job:
             file.write("shunter: " + text + "\n")
 
 
-def prepare(spec, folder, root, say, canceled, job=None):  # noqa: PLR0917
+def prepare(spec, folder, root, say, canceled, job=None):
     # type: (Dict[str, Any], str, str, Callable[[str], None], Callable[[], bool], Optional[Dict[str, Any]]) -> Prepared
     """Make the environment `spec` ready on this node. Raises Unavailable or Canceled.
 

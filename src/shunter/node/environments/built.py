@@ -120,7 +120,7 @@ def _build(work, base, build):
     folder = base + "." + os.urandom(4).hex()
     os.mkdir(folder)
     try:
-        contract.write_whole(folder + ".builder", _builder().encode())
+        at_work(folder, os.getpid())
         found = build(work, folder)
         found["seconds"] = round(time.monotonic() - began, 3)
         contract.write_whole(base + ".json", json.dumps(found).encode(), sync=True)
@@ -152,26 +152,37 @@ def forget(base):
     return gone
 
 
+def at_work(folder, pid):
+    # type: (str, int) -> None
+    """Note who builds there: the launcher first, then the installers it starts."""
+    line = "%s %s %d %d\n" % (socket.gethostname(), contract.boot_id(), pid, contract.start_time(pid))
+    with open(folder + ".builder", "a") as file:
+        file.write(line)
+
+
 def _being_built(folder):
     # type: (str) -> bool
-    """Whether somebody else is at work there: on another host of a shared cache, where our lock may not reach."""
+    """Whether somebody is at work there. An installer whose launcher was killed is ended: nobody waits for it."""
     try:
         with open(folder + ".builder") as file:
-            host, boot, pid, started = file.read().split()
-    except (OSError, ValueError):
-        return False
-    if host == socket.gethostname() and boot == contract.boot_id():
-        return contract.is_alive(int(pid), int(started))
-    try:
-        return time.time() - os.stat(folder + ".builder").st_mtime < FOREIGN_SECONDS
+            lines = [line.split() for line in file.read().splitlines()]
+        age = time.time() - os.stat(folder + ".builder").st_mtime
     except OSError:
         return False
-
-
-def _builder():
-    # type: () -> str
-    pid = os.getpid()
-    return "%s %s %d %d" % (socket.gethostname(), contract.boot_id(), pid, contract.start_time(pid))
+    lines = [line for line in lines if len(line) == 4]
+    if not lines:
+        return False
+    if [lines[0][0], lines[0][1]] != [socket.gethostname(), contract.boot_id()]:
+        return age < FOREIGN_SECONDS  # another host of a shared cache, where our lock may not reach
+    alive = [int(pid) for _, _, pid, started in lines if contract.is_alive(int(pid), int(started))]
+    if int(lines[0][2]) in alive:
+        return True
+    for pid in alive:
+        try:
+            os.killpg(pid, 9)
+        except OSError:
+            pass
+    return False
 
 
 def _wait_for_turn(work, base):

@@ -47,7 +47,7 @@ def prepare_container(work):
 class Box:
     """One launch's container: how it is started, what its end means, and how nothing of it is left."""
 
-    def __init__(self, engine, image, interpreter, job, spec, folder, mounts=()):  # noqa: PLR0917
+    def __init__(self, engine, image, interpreter, job, spec, folder, mounts=()):
         # type: (Engine, str, str, Dict[str, Any], Dict[str, Any], str, Any) -> None
         self.engine = engine
         self.image = image
@@ -134,7 +134,7 @@ class Box:
             pass
 
 
-def run_options(engine, name, folder, box, limits, uid, gid):  # noqa: PLR0917
+def run_options(engine, name, folder, box, limits, uid, gid):
     # type: (Engine, str, str, Dict[str, Any], Dict[str, Any], int, int) -> List[str]
     """The options of `run`. Files that the script makes belong to the user: it runs under the user's own ids."""
     work = os.path.join(folder, "work")

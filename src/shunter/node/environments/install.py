@@ -8,7 +8,7 @@ import re
 import sys
 
 from shunter.node.environments import Unavailable, process, words
-from shunter.node.environments.built import remember
+from shunter.node.environments.built import at_work, remember
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -152,7 +152,12 @@ class Steps:
         if self.around is not None:
             argv = self.around(argv, self.env)
         limit = float(self.work.spec.get("timeout_seconds") or TIMEOUT_SECONDS)
-        return process.run(argv, self.env, self.log, canceled, limit, cwd=self.work.cache)
+
+        def on_start(pid):
+            # type: (int) -> None
+            at_work(self.folder, pid)
+
+        return process.run(argv, self.env, self.log, canceled, limit, self.work.cache, on_start)
 
     def _copy(self) -> None:
         """What the installer said since the last look, into the run's own log."""
@@ -192,11 +197,13 @@ class Steps:
         # type: () -> List[str]
         uv = self.work.tools.get("uv") or ""
         done = process.run(
-            [uv, "python", "list", "--no-python-downloads", "--output-format", "json", "--quiet"], self.env, None,
+            [uv, "python", "list", "--no-python-downloads", "--output-format", "json"], self.env, None,
             self.work.canceled, 60.0,
         )  # fmt: skip
         try:
-            found = json.loads(done.output[done.output.index("[") : done.output.rindex("]") + 1])
+            # Warnings about interpreters that cannot be asked stand around it.
+            start = done.output.index('[{"key"')
+            found = json.JSONDecoder().raw_decode(done.output[start:])[0]
         except ValueError:
             return []
         return sorted({one["version"] for one in found if one.get("path")}, key=_as_numbers)

@@ -23,8 +23,8 @@ class Done:
         self.output = output
 
 
-def run(argv, env, log, canceled, timeout_seconds, cwd=None):  # noqa: PLR0917
-    # type: (List[str], Dict[str, str], Optional[str], Callable[[], bool], float, Optional[str]) -> Done
+def run(argv, env, log, canceled, timeout_seconds, cwd=None, on_start=None):
+    # type: (List[str], Dict[str, str], Optional[str], Callable[[], bool], float, Optional[str], Optional[Callable[[int], None]]) -> Done
     """Run `argv`, its output appended to the file `log`. Returns its exit code and what it said.
 
     Ends it, with all its children, when the run is cancelled (Canceled) or the time is over (Unavailable).
@@ -37,6 +37,8 @@ def run(argv, env, log, canceled, timeout_seconds, cwd=None):  # noqa: PLR0917
         child = subprocess.Popen(
             argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True
         )
+        if on_start is not None:
+            on_start(child.pid)
         until = time.monotonic() + timeout_seconds
         pause = 0.002
         try:

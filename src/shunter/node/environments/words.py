@@ -45,7 +45,7 @@ def category(output):
             "package_index_unreachable",
             "The package index did not answer as it should. Try again later, or name another with index_url.",
         )
-    if "hash" in output and ("mismatch" in output.lower() or "do not match" in output.lower()):
+    if "hash mismatch" in output.lower():
         return "package_changed", "A package is not the one that was locked. Lock again if you trust the change."
     return "environment_failed", "`shunter run logs` shows all the installer said."
 
