@@ -193,6 +193,10 @@ def rerun(
     target: Annotated[
         str | None, typer.Option(metavar="T", help="Elsewhere this time.", autocompletion=complete_targets)
     ] = None,
+    full: Annotated[bool, typer.Option("--full", help="On the whole of inputs that were sampled.")] = False,
+    from_checkpoint: Annotated[
+        bool, typer.Option("--from-checkpoint", help="Go on from the run's last checkpoints.")
+    ] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Do not wait for it.")] = False,
     as_json: Json = False,
 ) -> int:
@@ -201,7 +205,8 @@ def rerun(
     from shunter.cli.submitting import follow_or_leave
 
     changes: dict[str, Any] = {"target": target} if target else {}
-    return follow_or_leave(find_run(run).rerun(**changes), detach, as_json, {})
+    again = find_run(run).rerun(full=full, from_checkpoint=from_checkpoint, **changes)
+    return follow_or_leave(again, detach, as_json, {})
 
 
 @app.command()

@@ -46,6 +46,11 @@ def command(
         list[str] | None, typer.Option(metavar="K=V", help="An environment variable for the script; may be repeated.")
     ] = None,
     tag: Annotated[list[str] | None, typer.Option(metavar="K=V", help="A tag; may be repeated.")] = None,
+    input: Annotated[list[str] | None, typer.Option(metavar="NAME=PATH|URL", help="Data for the script, sent once; node:/path is there already; may be repeated.")] = None,
+    sample: Annotated[str | None, typer.Option(metavar="K%", help="Try it on so much of the inputs first; `run rerun --full` takes all.")] = None,
+    secret: Annotated[list[str] | None, typer.Option(metavar="[VAR=]NAME", help="A secret as environment variable; may be repeated.")] = None,
+    notify: Annotated[list[str] | None, typer.Option(metavar="URL|COMMAND", help="Whom to tell when it is over; may be repeated.")] = None,
+    keep_checkpoints: Annotated[int | None, typer.Option(metavar="N", help="How many checkpoints to keep.", show_default="5")] = None,
     max_duration: Annotated[
         str | None, typer.Option(metavar="TIME", help="End it after so long, as 90s or 2h.")
     ] = None,

@@ -24,6 +24,11 @@ WITH_VALUE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "--memory": ("memory", str),
     "--env": ("env", list),
     "--tag": ("tag", list),
+    "--input": ("input", list),
+    "--sample": ("sample", str),
+    "--secret": ("secret", list),
+    "--notify": ("notify", list),
+    "--keep-checkpoints": ("keep_checkpoints", int),
     "--max-duration": ("max_duration", str),
     "--snapshot-limit": ("snapshot_limit", str),
 }

@@ -36,6 +36,11 @@ def submit(
     memory: str | None = None,
     env: list[str] | None = None,
     tag: list[str] | None = None,
+    input: list[str] | None = None,
+    sample: str | None = None,
+    secret: list[str] | None = None,
+    notify: list[str] | None = None,
+    keep_checkpoints: int | None = None,
     max_duration: str | None = None,
     snapshot_limit: str | None = None,
     yes: bool = False,
@@ -48,6 +53,8 @@ def submit(
         "node_count": nodes, "cpus": cpus, "gpus": gpus, "memory_bytes": parse_bytes(memory),
         "max_run_duration_seconds": parse_seconds(max_duration),
         "environment_variables": parse_pairs(env, "--env") or None,
+        "inputs": _inputs(input), "sample": sample, "secrets": secret, "notify": notify,
+        "keep_checkpoints": keep_checkpoints,
     }  # fmt: skip
     config = _load(run_config)
     given = tuple(arguments or ()) or tuple(str(a) for a in (config.arguments if config else None) or ())
@@ -136,6 +143,14 @@ def _load(path: Path | None) -> Any:
     from shunter.sdk.config import RunConfiguration
 
     return RunConfiguration.load(path)
+
+
+def _inputs(texts: list[str] | None) -> Any:
+    if not texts:
+        return None
+    from shunter.sdk.inputs import parse_inputs
+
+    return parse_inputs(texts)
 
 
 def _environment(text: str | None) -> Any:
