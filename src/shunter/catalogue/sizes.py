@@ -113,7 +113,9 @@ class Catalogue:
             known = {n: s.name for n, s in self._by_name.items()}
             for lower, shown in known.items():
                 hint = hint.replace(f"'{lower}'", f"'{shown}'")
-            raise NotFound(f"There is no machine size {name!r}.", hint=f"{hint} `shunter compute sizes` lists them.".strip())
+            raise NotFound(
+                f"There is no machine size {name!r}.", hint=f"{hint} `shunter compute sizes` lists them.".strip()
+            )
         return found
 
     def find(self, wanted: Wanted) -> Sequence[Size]:
@@ -135,7 +137,10 @@ def load(home: Path | None = None) -> Catalogue:
     try:
         return Catalogue([*_shipped()._by_name.values(), *_read(own.read_text())])
     except (KeyError, ValueError) as error:
-        raise ConfigError(f"{own} cannot be read: {error}.", hint="It has the columns name, cpus, memory_gib and, where known, prices.") from error
+        raise ConfigError(
+            f"{own} cannot be read: {error}.",
+            hint="It has the columns name, cpus, memory_gib and, where known, prices.",
+        ) from error
 
 
 @lru_cache(maxsize=1)

@@ -41,10 +41,11 @@ class LocalDriver:
     #: The server may rename a run's outputs into its own store instead of reading them through a socket.
     shares_disk: ClassVar[bool] = True
 
-    def __init__(self, compute: Compute, home: Home) -> None:
+    def __init__(self, compute: Compute, home: Home, root: Path | None = None) -> None:
+        """`root`: where this node keeps its launches, when it is one of several on this machine."""
         self.config = LocalConfig(**compute.config)
         self.home = home
-        self.root = Path(home.endpoint_file).parent / "node"
+        self.root = root or Path(home.endpoint_file).parent / "node"
         self._connection: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._lock = asyncio.Lock()
         self._parent: subprocess.Popen[bytes] | None = None

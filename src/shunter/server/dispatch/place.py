@@ -58,9 +58,13 @@ def choose(queue: Sequence[Run], pool: Pool) -> list[Run]:
 
 
 def begin_attempt(
-    run: Run, now: float, handle: Callable[[str], Mapping[str, Any]], prepare: str = "", nodes: Sequence[str] = ()
-) -> Start:
-    """The intent to start a run: the next attempt with one launch for each node. `prepare`: what must be made first."""
+    run: Run, now: float, handle: Callable[[str], Mapping[str, Any]], prepare: str = "", nodes: Sequence[str] = (),
+    provision: str = "",
+) -> Start:  # fmt: skip
+    """The intent to start a run: the next attempt with one launch for each node.
+
+    `prepare`: what must be made first; `provision`: whose nodes must be found first.
+    """
     attempt = run.attempt + 1
     launches = tuple(
         Launch(
@@ -74,8 +78,8 @@ def begin_attempt(
         )
         for index in range(run.node_count)
     )
-    to = Status.PREPARING if prepare else Status.STARTING
-    reason = prepare or f"Attempt {attempt} is being started on {run.target}."
+    to = Status.PREPARING if prepare else Status.PROVISIONING if provision else Status.STARTING
+    reason = prepare or provision or f"Attempt {attempt} is being started on {run.target}."
     moved, event = move(run, to, now, reason, attempt=attempt, data={"attempt": attempt})
     return Start(moved, run, launches, (event,))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shunter.drivers.base import Absent, Ended, Gone, Running, Sign, Unknown
+from shunter.drivers.base import Absent, Ended, Gone, Provisioning, Running, Sign, Unknown
 from shunter.model.run import Event, Launch, LaunchState, Outcome, Run, RunError, Status
 from shunter.server.dispatch.moves import move, note
 
@@ -96,8 +96,13 @@ def on_ended(run: Run, launch: Launch, now: float) -> Change:
 
 def on_outcome(run: Run, launch: Launch, members: Sequence[Launch], outcome: Outcome, now: float) -> Change:
     """A node's word on how the script ended, written there before it was sent."""
-    if launch.state == LaunchState.ENDED:
+    if launch.state == LaunchState.ENDED or (outcome.kind == "lost" and launch.is_over):
         return Change()
+    if outcome.kind == "lost" and not (_is_old(run, launch) or run.is_over):
+        # The node's own word that it gave up what it ran: it lost its place in the cluster, or its lease.
+        gone = launch.evolve(state=LaunchState.GONE, ended_at=outcome.ended_at or now, outcome=outcome,
+                             evidence=outcome.message or "The node gave it up.")  # fmt: skip
+        return _verdict(run, gone, members, now)
     ended = launch.evolve(
         state=LaunchState.ENDED,
         outcome=outcome,
@@ -134,6 +139,10 @@ def on_sign(run: Run, launch: Launch, members: Sequence[Launch], sign: Sign, sil
             if run.cancel_requested or _is_doomed(launch, members):
                 return Change(actions=(CancelOnNode(launch),))
             return Change(actions=(LaunchAgain(launch),))
+        case Provisioning(why=why):
+            if run.status != Status.PROVISIONING or run.reason == why or not why:
+                return Change()
+            return Change(run.evolve(reason=why))
         case Unknown(why=why):
             if silent_seconds < SILENT_SECONDS or run.status in (Status.NOT_RESPONDING, Status.CANCEL_REQUESTED):
                 return Change()

@@ -45,6 +45,7 @@ class Orders:
             "env": dict(run.config.get("env") or {}),
             "max_duration_seconds": run.config.get("max_duration_seconds"),
             "grace_seconds": run.config.get("grace_seconds") or 10,
+            "resources": {"cpus": run.slots, "gpus": run.config.get("gpus"), "memory_bytes": run.config.get("memory_bytes")},
             "home": {"url": self.home.url, "endpoint_file": self.home.endpoint_file, "token": self.tokens.for_run(run.id)},
         }
         for add in self.additions:

@@ -64,10 +64,13 @@ def submit_run(parts: Parts, asked: Submission) -> Run:
     check_inputs(parts, config)
     if config.get("from_checkpoint"):
         config["from_checkpoint"] = parts.runs.find(str(config["from_checkpoint"]), asked.workspace).id
+    capacity = driver.capacity()
     slots = _number(config, "cpus", 1)
+    if capacity.whole_nodes and config.get("cpus") is None:
+        slots = capacity.slots
     node_count = _number(config, "node_count", 1)
     fit = fits(
-        driver.capacity(), slots=slots, node_count=node_count,
+        capacity, slots=slots, node_count=node_count,
         gpus=_number(config, "gpus", 0), memory_bytes=_number(config, "memory_bytes", 0),
     )  # fmt: skip
     if not fit.possible:

@@ -1,0 +1,82 @@
+"""One node of a cluster as a process: a Ray node, and the promise that nothing runs on without it.
+
+Launchers on this node watch this process and end their scripts when it is gone. It ends by itself when Ray's part of it
+dies, when the head cannot be reached for longer than the lease, and when its folder is taken away.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+
+from shunter.drivers.cluster.folder import LEFT, ClusterFolder
+from shunter.drivers.cluster.ray_engine import RECONNECT_SECONDS, Place, WorkerNode, check_version
+from shunter.node.contract import write_whole
+
+LOOK_SECONDS = 0.5
+PING_SECONDS = 3.0
+
+
+def main(arguments: list[str]) -> int:
+    folder, name = ClusterFolder(Path(arguments[0])), arguments[1]
+    check_version()
+    leave = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: leave.set())
+    record_address = folder.spec().address
+    node = WorkerNode(folder.place(), name, json.loads(arguments[2]), record_address)
+    # Ray's own handlers are for programs that are Ray and nothing else.
+    signal.signal(signal.SIGTERM, lambda *_: leave.set())
+    (folder.node_root(name) / "up").touch()
+    lease = Lease(folder.place())
+    try:
+        while not leave.wait(LOOK_SECONDS):
+            why = _reason_to_leave(folder, name, node, lease)
+            if why:
+                break
+        else:
+            why = LEFT
+        write_whole(str(folder.node_root(name) / "over"), why.encode())
+        print(f"{name}: {why}", file=sys.stderr, flush=True)
+    except OSError:
+        pass  # its folder was taken away
+    finally:
+        node.stop()
+    os._exit(0)  # Ray's threads have nothing left to say
+
+
+def _reason_to_leave(folder: ClusterFolder, name: str, node: WorkerNode, lease: Lease) -> str:
+    if not node.is_alive():
+        return LEFT if node.was_released() else "Ray's part of it died."
+    if lease.is_over():
+        return "It could not reach the head for longer than its lease."
+    record = folder.node(name)
+    if record is None or record["pid"] != os.getpid():
+        return "It is not written down: whoever asked for it died before."
+    return ""
+
+
+class Lease:
+    """Whether the head answers. A node that is cut off must stop its work before the head gives that to another."""
+
+    def __init__(self, place: Place, seconds: float = RECONNECT_SECONDS) -> None:
+        self.place = place
+        self.seconds = seconds
+        self._heard = time.monotonic()
+        self._next = 0.0
+
+    def is_over(self) -> bool:
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + PING_SECONDS
+            try:
+                socket.create_connection((self.place.address, self.place.port), timeout=PING_SECONDS).close()
+                self._heard = time.monotonic()
+            except OSError:
+                pass
+        return now - self._heard > self.seconds

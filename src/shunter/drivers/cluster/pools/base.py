@@ -1,0 +1,60 @@
+"""Where a cluster's nodes come from: three verbs, called by Ray's autoscaler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
+
+from shunter.drivers.base import Driver, Home
+from shunter.drivers.cluster.folder import ClusterFolder, Spec
+from shunter.model.compute import Compute
+
+
+@dataclass(frozen=True, slots=True)
+class PoolNode:
+    """A node that was asked for and has not been given back: it costs, whether or not it is of use yet."""
+
+    name: str
+    address: str
+    tags: Mapping[str, str]
+    asked_at: float
+    is_up: bool = False
+    why: str = ""
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+
+class NodePool(Protocol):
+    """Nodes on demand. One instance lives in the autoscaler's process and is called from several of its threads.
+
+    - `create` returns once the node is written down and on its way, or raises; it does not wait for it.
+    - `nodes` lists what is there. A node that died is left out, after it was listed at least once.
+    - `terminate` may be repeated, and returns when nothing of the node is left.
+    - All of it holds over a restart of the process: what is there is known from what was written down.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(self, folder: ClusterFolder, spec: Spec) -> None: ...
+
+    def create(self, tags: Mapping[str, str], resources: Mapping[str, float]) -> str: ...
+
+    def nodes(self) -> Sequence[PoolNode]: ...
+
+    def set_tags(self, name: str, tags: Mapping[str, str]) -> None: ...
+
+    def terminate(self, name: str) -> None: ...
+
+    @classmethod
+    def refusal(cls, spec: Spec) -> str:
+        """Why this pool can never have such nodes; empty when it can."""
+        ...
+
+    @classmethod
+    def reach(cls, folder: ClusterFolder, name: str, compute: Compute, home: Home) -> Driver:
+        """The way to one node for the server: the five verbs on that node's own root."""
+        ...
+
+    def sweep(self, name: str) -> str:
+        """Called by the keeper about a node that is written down: end what a dead node left. Returns why it is dead."""
+        ...

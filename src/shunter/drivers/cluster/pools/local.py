@@ -1,0 +1,181 @@
+"""Nodes on this machine: each a Ray node in a session of its own, with a folder and a warm parent of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from shunter.drivers.base import Driver, Home
+from shunter.drivers.cluster import ray_engine
+from shunter.drivers.cluster.folder import LEFT, ClusterFolder, Spec, is_process, process_record
+from shunter.drivers.cluster.pools.base import PoolNode
+from shunter.model.compute import Compute
+from shunter.node import contract
+from shunter.node.monitor.cpu import descendants
+
+#: A node that has not joined after so long is given up.
+UP_SECONDS = 120.0
+#: A node that is told to leave is given so long before it is killed.
+LEAVE_SECONDS = 5.0
+
+
+class LocalPool:
+    kind: ClassVar[str] = "local"
+
+    def __init__(self, folder: ClusterFolder, spec: Spec) -> None:
+        self.folder = folder
+        self.spec = spec
+        self._lock = threading.Lock()
+        self._listed: set[str] = set()
+
+    def create(self, tags: Mapping[str, str], resources: Mapping[str, float]) -> str:
+        name = "n" + secrets.token_hex(3)
+        root = self.folder.node_root(name)
+        root.mkdir(mode=0o700)
+        env = ray_engine.environment(self.folder.place(), name, self.spec.shape().name)
+        with (self.folder.path / "nodes.log").open("ab") as log:
+            process = subprocess.Popen(
+                [*python_module("shunter.drivers.cluster.node"), str(self.folder.path), name, json.dumps(dict(resources))],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/", env=env,
+            )  # fmt: skip
+        threading.Thread(target=process.wait, daemon=True).start()
+        self._write(
+            name,
+            {**process_record(process.pid), "tags": dict(tags), "address": self.spec.address, "asked_at": time.time()},
+        )
+        return name
+
+    def nodes(self) -> Sequence[PoolNode]:
+        found = []
+        for name, record in self.folder.all_nodes().items():
+            if "ended_at" in record:
+                continue
+            alive = is_process(record)
+            up = (self.folder.node_root(name) / "up").exists()
+            if alive and not up and time.time() - record["asked_at"] > UP_SECONDS:
+                self.terminate(name)
+                alive = False
+            if alive or name not in self._listed:
+                self._listed.add(name)
+                found.append(PoolNode(name, record["address"], record["tags"], record["asked_at"], up))
+        return found
+
+    def set_tags(self, name: str, tags: Mapping[str, str]) -> None:
+        with self._lock:
+            record = self.folder.node(name)
+            if record is not None:
+                self._write(name, {**record, "tags": {**record["tags"], **tags}})
+
+    def terminate(self, name: str) -> None:
+        record = self.folder.node(name)
+        if record is None:
+            return
+        with self._lock:
+            self._write(name, {**record, "leaving": True})
+        if is_process(record):
+            family = descendants(record["pid"])
+            _signal([record["pid"]], signal.SIGTERM)
+            until = time.monotonic() + LEAVE_SECONDS
+            while is_process(record) and time.monotonic() < until:
+                time.sleep(0.02)
+            _signal(family, signal.SIGKILL)
+        self.sweep(name)
+
+    @classmethod
+    def refusal(cls, spec: Spec) -> str:
+        here = len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+        if spec.gpus > here:
+            have = "none" if not here else str(here)
+            return f"{spec.size} has {spec.gpus} GPU{'s' if spec.gpus > 1 else ''}, and this machine has {have}"
+        return ""
+
+    @classmethod
+    def reach(cls, folder: ClusterFolder, name: str, compute: Compute, home: Home) -> Driver:
+        from shunter.drivers.local.driver import LocalDriver
+
+        return LocalDriver(compute.evolve(config={}), home, root=folder.node_root(name))
+
+    def sweep(self, name: str) -> str:
+        """End what a dead node left: Ray's agents, scripts without a launcher, the warm parent when all is home."""
+        record = self.folder.node(name)
+        if record is None or is_process(record):
+            return ""
+        if record.get("boot") == contract.boot_id():
+            _signal(session_members(record["pid"]), signal.SIGKILL)
+        root = self.folder.node_root(name)
+        open_launches = 0
+        for launch in sorted((root / contract.LAUNCHES).glob("*")):
+            open_launches += not (launch / "done").exists()
+            claim = contract.Claim.read(str(launch))
+            if claim is None or (launch / "outcome").exists() or claim.launcher_alive():
+                continue  # a launcher that lives ends its script by itself: it watches the node
+            if claim.script is not None and claim.script_alive():
+                _signal(descendants(claim.script[0]), signal.SIGKILL)
+        if not open_launches:
+            _end_parent(root)
+        if "ended_at" not in record:
+            why = _last_word(root) or (LEFT if record.get("leaving") else "Its process was killed.")
+            if not (root / "up").exists():
+                why = "It did not come up."
+            with self._lock:
+                self._write(name, {**record, "ended_at": time.time(), "why": why})
+            return why
+        return str(record["why"])
+
+    def _write(self, name: str, record: dict[str, Any]) -> None:
+        contract.write_whole(str(self.folder.nodes / f"{name}.json"), json.dumps(record).encode())
+
+
+def python_module(module: str) -> list[str]:
+    """A command that runs one of our modules with this interpreter and nothing of the caller's path."""
+    import shunter
+
+    package = str(Path(shunter.__file__).parent.parent)
+    code = f"import sys; sys.path.insert(0, {package!r}); from {module} import main; sys.exit(main(sys.argv[1:]))"
+    return [sys.executable, "-c", code]
+
+
+def session_members(session: int) -> list[int]:
+    """Every process of a session, found by what the kernel says: Ray's agents overwrite their own environment."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                if os.getsid(int(name)) == session:
+                    found.append(int(name))
+            except OSError:
+                continue
+    return found
+
+
+def _last_word(root: Path) -> str:
+    try:
+        return (root / "over").read_text()
+    except OSError:
+        return ""
+
+
+def _end_parent(root: Path) -> None:
+    try:
+        pid, start = (int(word) for word in (root / "parent.lock").read_text().split())
+    except (OSError, ValueError):
+        return
+    if contract.is_alive(pid, start):
+        _signal([pid], signal.SIGTERM)
+
+
+def _signal(pids: Sequence[int], number: int) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except OSError:
+            pass

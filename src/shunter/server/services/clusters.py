@@ -1,0 +1,173 @@
+"""Targets whose nodes come and go: created with progress, resized, deleted, and made for one run.
+
+What is begun here is written down first (`Creating`, `Deleting`); the next server goes on with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from shunter.drivers.base import Scaling
+from shunter.drivers.registry import driver_class
+from shunter.errors import NotFound, ShunterError, StaleState, UsageError
+from shunter.model.compute import Compute
+from shunter.model.run import Run
+from shunter.server.api.context import in_thread
+
+if TYPE_CHECKING:
+    from shunter.server.services.parts import Parts
+    from shunter.server.services.runs import Submission
+
+log = logging.getLogger("shunter.clusters")
+
+CREATING, DELETING, SUCCEEDED, FAILED = "Creating", "Deleting", "Succeeded", "Failed"
+#: The target that stands for "make one for this run", as the first SDK's run configurations name it.
+FOR_THIS_RUN = "amlcompute"
+KIND = "cluster"
+
+
+class Clusters:
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """On boot: whatever was begun is gone on with, and clusters whose run is over go."""
+        self._loop = loop
+        self._do(self._resume())
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # Created, changed, deleted.
+
+    def begin(self, compute: Compute) -> None:
+        """Bring up what must always be there, while the caller is told how far it is."""
+        self._do(self._start(compute.workspace, compute.name))
+
+    async def apply(self, workspace: str, name: str) -> None:
+        driver = self.parts.targets.driver(workspace, name)
+        if isinstance(driver, Scaling):
+            await driver.apply()
+
+    async def give_back(self, workspace: str, name: str) -> None:
+        """Everything that a target holds, before it is forgotten. Nothing to do for a target without nodes of its own."""
+        try:
+            driver = self.parts.targets.driver(workspace, name)
+        except ShunterError:
+            return  # its kind cannot be loaded here; the row must still go
+        if isinstance(driver, Scaling):
+            await in_thread(self._set_state, workspace, name, DELETING, "Its nodes are being given back.")
+            await driver.remove()
+
+    async def status(self, workspace: str, name: str) -> dict[str, Any]:
+        """Nodes by state and one by one; empty for a target without nodes of its own."""
+        driver = self.parts.targets.driver(workspace, name)
+        if not isinstance(driver, Scaling):
+            return {}
+        nodes = await driver.nodes()
+        counts = dict.fromkeys(("idle", "running", "preparing", "leaving", "preempted", "unusable"), 0)
+        for node in nodes:
+            counts[node.state] += 1
+        return {"node_counts": counts, "nodes": [node.to_wire() for node in nodes]}
+
+    # Made for one run.
+
+    def for_one_run(self, asked: Submission) -> tuple[Submission, Compute | None]:
+        """A submission that names a size instead of a target, with the target made for it. Called in a thread."""
+        size = asked.config.get("vm_size")
+        if asked.target != FOR_THIS_RUN and not (size and asked.target == "local"):
+            return asked, None
+        if not size:
+            raise UsageError(f"{FOR_THIS_RUN!r} makes a cluster for this run, and needs to know its size.", hint="Say --vm-size.")
+        from shunter.server.services.computes import check_config
+
+        nodes = int(asked.config.get("node_count") or 1)
+        config: Mapping[str, Any] = check_config(
+            KIND, {"vm_size": size, "max_nodes": nodes, "idle_seconds_before_scaledown": 1, "only_run": asked.id}
+        )
+        compute = Compute(f"run-{asked.id[:12]}", asked.workspace, KIND, config, self.parts.clock(), tags={"run": asked.id})
+        driver = driver_class(KIND)(compute, self.parts.targets.home)
+        compute = compute.evolve(facts=asyncio.run(driver.probe()).to_wire())
+        try:
+            self.parts.computes.add(compute)
+        except ShunterError:  # submitted before: the same again is fine
+            compute = self.parts.computes.get(compute.workspace, compute.name)
+        return replace(asked, target=compute.name), compute
+
+    def forget(self, compute: Compute) -> None:
+        """Its run was refused."""
+        self.parts.computes.delete(compute.workspace, compute.name)
+        self.parts.targets.changed(compute.workspace, compute.name)
+
+    def on_change(self, run: Run) -> None:
+        """A run moved: the cluster that was made for it goes with it. Called from any thread."""
+        if run.is_over and run.target == f"run-{run.id[:12]}" and self._loop is not None:
+            self._loop.call_soon_threadsafe(lambda: self._do(self._delete(run.workspace, run.target)))
+
+    # Below.
+
+    async def _start(self, workspace: str, name: str) -> None:
+        driver = self.parts.targets.driver(workspace, name)
+        assert isinstance(driver, Scaling)
+        try:
+            await driver.start()
+            await in_thread(self._set_state, workspace, name, SUCCEEDED, "")
+        except ShunterError as error:
+            await in_thread(self._set_state, workspace, name, FAILED, error.message)
+        self.parts.dispatch.queue_changed(workspace, name)
+
+    async def _delete(self, workspace: str, name: str) -> None:
+        try:
+            await self.give_back(workspace, name)
+        except NotFound:
+            return
+        await in_thread(self.parts.computes.delete, workspace, name)
+        self.parts.targets.changed(workspace, name)
+
+    async def _resume(self) -> None:
+        for compute in await in_thread(self.parts.computes.list):
+            try:
+                await self._resume_one(compute)
+            except Exception:
+                log.exception("%s could not be looked after", compute.name)
+
+    async def _resume_one(self, compute: Compute) -> None:
+        only = compute.config.get("only_run")
+        if compute.state == DELETING or (only and await in_thread(self._is_over, str(only))):
+            await self._delete(compute.workspace, compute.name)
+        elif compute.state == CREATING or compute.config.get("min_nodes"):
+            self.begin(compute)
+
+    def _is_over(self, run_id: str) -> bool:
+        try:
+            return self.parts.runs.get(run_id).is_over
+        except NotFound:
+            return True
+
+    def _set_state(self, workspace: str, name: str, state: str, reason: str) -> None:
+        for _ in range(3):
+            try:
+                compute = self.parts.computes.get(workspace, name)
+                if (compute.state, compute.reason) != (state, reason):
+                    self.parts.computes.update(compute.evolve(state=state, reason=reason))
+                return
+            except StaleState:
+                continue
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("looking after a cluster failed", exc_info=task.exception())
