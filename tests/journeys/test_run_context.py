@@ -33,7 +33,9 @@ def house() -> House:
 
 def write(folder: Path, code: str) -> Path:
     folder.mkdir(exist_ok=True, parents=True)
-    (folder / "train.py").write_text("from shunter.run import Run\nimport os, sys, time, json\nrun = Run.get_context()\n" + code)
+    (folder / "train.py").write_text(
+        "from shunter.run import Run\nimport os, sys, time, json\nrun = Run.get_context()\n" + code
+    )
     return folder
 
 
@@ -99,7 +101,9 @@ def test_a_run_that_says_it_failed_has_failed(ws: shunter.Workspace, tmp_path: P
     assert "no convergence" in run.error["message"]
 
 
-def test_nothing_is_lost_when_the_server_is_killed_while_logging(ws: shunter.Workspace, house: House, tmp_path: Path) -> None:
+def test_nothing_is_lost_when_the_server_is_killed_while_logging(
+    ws: shunter.Workspace, house: House, tmp_path: Path
+) -> None:
     code = "for i in range(3000):\n    run.log('x', i, step=i)\n    if i % 300 == 0: print(i, flush=True); time.sleep(0.15)\n"
     run = ws.submit("train.py", source_directory=write(tmp_path, code))
     wait_until(lambda: "300" in run.logs(), 20)
@@ -147,7 +151,9 @@ def test_a_rerun_goes_on_from_a_checkpoint(ws: shunter.Workspace, tmp_path: Path
     assert first.rerun().wait().logs().split()[-1] == "x"
 
 
-def test_a_damaged_checkpoint_is_passed_over_and_that_is_said(ws: shunter.Workspace, house: House, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_passed_over_and_that_is_said(
+    ws: shunter.Workspace, house: House, tmp_path: Path
+) -> None:
     code = (
         "folder = os.environ['SHUNTER_CHECKPOINT_DIR']\n"
         "if os.path.exists(folder + '/a.bin'): print(open(folder + '/a.bin').read()); sys.exit()\n"
@@ -189,7 +195,9 @@ def test_a_secret_is_given_and_never_shown(ws: shunter.Workspace, house: House, 
     assert "was not given" in run.logs()
     assert run.error is not None
     assert "died of ***" in run.error["message"]
-    everywhere = subprocess.run(["grep", "-rl", value, str(house.home)], capture_output=True, text=True, check=False).stdout
+    everywhere = subprocess.run(
+        ["grep", "-rl", value, str(house.home)], capture_output=True, text=True, check=False
+    ).stdout
     assert [line for line in everywhere.splitlines() if "/launches/" not in line and "/blobs/" not in line] == []
     assert [s["name"] for s in ws.secrets.list()] == ["api-key", "other"]
     ws.secrets.delete("other")
@@ -212,7 +220,9 @@ def test_inputs_are_brought_sampled_and_then_whole(ws: shunter.Workspace, tmp_pa
             (data / kind / f"{i}.txt").write_text(f"{kind} {i}")
     (tmp_path / "t.csv").write_text("h\n" + "1\n" * 400)
     given: dict[str, Any] = {"data": data, "table": tmp_path / "t.csv", "there": f"node:{data}"}
-    run = ws.submit("train.py", source_directory=write(tmp_path / "src", SHOW_INPUTS), inputs=given, sample="10%").wait()
+    run = ws.submit(
+        "train.py", source_directory=write(tmp_path / "src", SHOW_INPUTS), inputs=given, sample="10%"
+    ).wait()
     lines = run.logs().splitlines()
     assert lines[0] == "data 4 True"
     assert 20 < int(lines[1].split()[1]) < 70
@@ -226,7 +236,9 @@ def test_inputs_are_brought_sampled_and_then_whole(ws: shunter.Workspace, tmp_pa
 
 def test_an_input_on_the_node_that_changed_since_submit_is_refused(ws: shunter.Workspace, tmp_path: Path) -> None:
     (tmp_path / "d.txt").write_text("before")
-    first = ws.submit("train.py", source_directory=write(tmp_path / "src", SHOW_INPUTS), inputs={"d": f"node:{tmp_path}/d.txt"}).wait()
+    first = ws.submit(
+        "train.py", source_directory=write(tmp_path / "src", SHOW_INPUTS), inputs={"d": f"node:{tmp_path}/d.txt"}
+    ).wait()
     assert first.status == "Completed"
     (tmp_path / "d.txt").write_text("after!")
     again = first.rerun().wait()
@@ -310,8 +322,12 @@ def test_a_webhook_is_told_again_until_it_answers(ws: shunter.Workspace, tmp_pat
 
 
 def test_runs_are_compared(ws: shunter.Workspace, tmp_path: Path) -> None:
-    one = ws.submit("train.py", source_directory=write(tmp_path, "run.log('acc', 0.5)\n"), arguments=["--lr", "0.1"]).wait()
-    two = ws.submit("train.py", source_directory=write(tmp_path, "run.log('acc', 0.75)\n"), arguments=["--lr=0.2"]).wait()
+    one = ws.submit(
+        "train.py", source_directory=write(tmp_path, "run.log('acc', 0.5)\n"), arguments=["--lr", "0.1"]
+    ).wait()
+    two = ws.submit(
+        "train.py", source_directory=write(tmp_path, "run.log('acc', 0.75)\n"), arguments=["--lr=0.2"]
+    ).wait()
     found = ws.compare(one, two)
     assert found["sections"]["arguments"] == [{"name": "--lr", "values": ["0.1", "0.2"], "same": False}]
     assert found["sections"]["metrics"] == [{"name": "acc", "values": [0.5, 0.75], "same": False}]
@@ -320,7 +336,9 @@ def test_runs_are_compared(ws: shunter.Workspace, tmp_path: Path) -> None:
     assert set(found["differs"]) >= {"code", "arguments", "metrics"}
 
 
-def test_delete_means_delete_and_garbage_is_named_before_it_goes(ws: shunter.Workspace, house: House, tmp_path: Path) -> None:
+def test_delete_means_delete_and_garbage_is_named_before_it_goes(
+    ws: shunter.Workspace, house: House, tmp_path: Path
+) -> None:
     code = "run.log('x', 1); open('outputs/m.bin', 'wb').write(b'm' * 1000); open(os.environ['SHUNTER_CHECKPOINT_DIR'] + '/c', 'w').write('c' * 500)\n"
     run = ws.submit("train.py", source_directory=write(tmp_path, code)).wait()
     would = ws.collect_garbage(grace_seconds=0)
