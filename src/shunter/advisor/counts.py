@@ -48,8 +48,8 @@ def predict_at_count(runs: Sequence[CountRun], count: float, examples: Sequence[
     last = best[-1]
     away = math.log(count / last.count)
     if len(best) == 1:
-        notes = ("from one count only",)
-        return estimate_from_log(math.log(last.seconds) + PLAIN_SLOPE * away, 0.05 + 0.25 * abs(away), notes=notes)
+        mean = math.log(last.seconds) + PLAIN_SLOPE * away
+        return estimate_from_log(mean, 0.05 + 0.25 * abs(away), notes=("from one count only",))
     weights, spread = _learn(tuple(sorted(examples, key=lambda example: example.fingerprint)))
     row = _row(best[-2:], count)
     mean = math.log(last.seconds) + float(row @ weights)
@@ -104,7 +104,8 @@ def _learn(examples: tuple[CountExample, ...]) -> tuple[Array, float]:
         robust = share / np.maximum(off, 0.05)
         ridge = 0.5 * np.eye(3)
         found = np.linalg.solve(
-            design.T @ (design * robust[:, None]) + ridge, design.T @ (robust * wanted) + ridge @ np.array(PLAIN_WEIGHTS)
+            design.T @ (design * robust[:, None]) + ridge,
+            design.T @ (robust * wanted) + ridge @ np.array(PLAIN_WEIGHTS),
         )
     scaled = np.abs(wanted - design @ found) / np.array(reach)
     order = np.argsort(scaled)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -115,7 +116,7 @@ def where_scaling_stops(estimates: Sequence[tuple[int, Estimate]], worth: float 
     """The largest count that still pays: each doubling must bring at least `worth` of the added GPUs."""
     ordered = sorted(estimates, key=lambda pair: pair[0])
     best = ordered[0][0]
-    for (few, before), (many, after) in zip(ordered, ordered[1:], strict=False):
+    for (few, before), (many, after) in itertools.pairwise(ordered):
         gained = after.median / before.median - 1
         if gained < worth * (many / few - 1):
             break
@@ -153,12 +154,13 @@ def _count_features(tried: Sequence[GpuRun], gpus: int) -> tuple[Array, float]:
     last = tried[-1]
     ideal = math.log(last.steps_per_second * gpus / last.gpus)
     doublings = math.log2(gpus / last.gpus)
+    step = math.log(last.gpus / last.steps_per_second)
+    apart = 0.0 if last.one_server else 1.0
     if len(tried) == 1:
-        return np.array([[doublings, 0.0 if last.one_server else 1.0, math.log(last.gpus / last.steps_per_second)]]), ideal
+        return np.array([[doublings, apart, step]]), ideal
     first = tried[0]
     lost = math.log(first.steps_per_second / first.gpus) - math.log(last.steps_per_second / last.gpus)
-    step = math.log(last.gpus / last.steps_per_second)
-    return np.array([[doublings, 0.0 if last.one_server else 1.0, step, lost, lost * doublings]]), ideal
+    return np.array([[doublings, apart, step, lost, lost * doublings]]), ideal
 
 
 @lru_cache(maxsize=64)

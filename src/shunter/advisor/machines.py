@@ -145,9 +145,8 @@ def _learn(
     names: tuple[str, ...], asked: tuple[str, ...], examples: tuple[MachineExample, ...]
 ) -> tuple[Process, tuple[str, ...]] | None:
     usable = [e for e in examples if all(name in e.seconds and name in e.usage for name in names)]
-    outputs = tuple(
-        name for name in asked if name not in names and sum(name in e.seconds for e in usable) >= max(3, len(usable) // 2)
-    )
+    enough = max(3, len(usable) // 2)
+    outputs = tuple(n for n in asked if n not in names and sum(n in e.seconds for e in usable) >= enough)
     if len(usable) < 3 or not outputs:
         return None
     rows, targets = [], []

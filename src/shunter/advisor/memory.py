@@ -82,10 +82,11 @@ def predict_peak_memory(
         peak = estimate_from_log(math.log(last.peak_gib) + middle, sd, notes=("growth unknown: one size only",))
         return MemoryForecast(peak, min(peak.high, max(memory_gib, peak.median)))
     law = _learn(tuple(sorted(examples, key=lambda example: example.fingerprint)))
-    row = np.array([[smaller[-1].data_size, last.data_size, data_size, smaller[-1].peak_gib, last.peak_gib, memory_gib]])
+    before = smaller[-1]
+    row = np.array([[before.data_size, last.data_size, data_size, before.peak_gib, last.peak_gib, memory_gib]])
     growth = float(_grow(row, law.keep, law.bend, law.drift, law.noise, law.power)[0])
     sd = law.spread * float(_uncertainty(row)[0])
-    notes = ("far beyond the samples",) if ratio > 2 * math.log(last.data_size / smaller[-1].data_size) else ()
+    notes = ("far beyond the samples",) if ratio > 2 * math.log(last.data_size / before.data_size) else ()
     peak = estimate_from_log(math.log(last.peak_gib) + growth, sd, notes=notes)
     reserve = peak.median * math.exp(law.worst * sd)
     return MemoryForecast(peak, reserve)
@@ -100,7 +101,7 @@ def _grow(rows: Array, keep: float, bend: float, drift: float, noise: float, pow
     wanted = keep * seen**2 / (seen + noise + 1e-9)
     room = 0.05 * np.logaddexp(0.0, np.log(bend * memory / high) / 0.05)
     soft = 0.03
-    return np.asarray(-soft * np.logaddexp(-wanted / soft, -room / soft) + drift + soft * math.log(2) * np.exp(-wanted / soft))
+    return np.asarray(drift - soft * np.logaddexp(-wanted / soft, -room / soft))
 
 
 def _uncertainty(rows: Array) -> Array:

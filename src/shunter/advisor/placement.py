@@ -116,8 +116,17 @@ def _law(rows: Array) -> Array:
     one, two = (nodes == 1).astype(float), (nodes == 2).astype(float)
     many = 1 - one - two
     return np.stack(
-        [apart * many, apart**2 * many, each * (1 - one), each**2 * (1 - one), apart * each * many, two, two * each, one,
-         one * each],
+        [
+            apart * many,
+            apart**2 * many,
+            each * (1 - one),
+            each**2 * (1 - one),
+            apart * each * many,
+            two,
+            two * each,
+            one,
+            one * each,
+        ],
         axis=1,
     )
 

@@ -28,10 +28,10 @@ def plot_forecast(forecast: Forecast, axes: Any = None) -> Any:
     )
     front = [size for size in forecast.front if size.usd is not None]
     axes.plot([s.time.median for s in front], [s.usd.median for s in front if s.usd], color="tab:blue")
-    named = {"fastest": forecast.fastest, "cheapest": forecast.cheapest, "best value": forecast.best_value}
-    for name, size in named.items():
-        if size is not None and size.usd is not None:
-            axes.annotate(f"{name}: {size.machine.name}", (size.time.median, size.usd.median))
+    named = (("fastest", forecast.fastest), ("cheapest", forecast.cheapest), ("best value", forecast.best_value))
+    for name, chosen in named:
+        if chosen is not None and chosen.usd is not None:
+            axes.annotate(f"{name}: {chosen.machine.name}", (chosen.time.median, chosen.usd.median))
     axes.set(xlabel="seconds", ylabel="USD per run", xscale="log", yscale="log")
     return axes
 

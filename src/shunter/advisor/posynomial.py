@@ -61,12 +61,12 @@ class Posynomial:
 
 def fit_mode(model: Posynomial, z: Array, log_seconds: Array, noise: Array, start: Array | None = None) -> Array:
     """The most probable parameters when the residuals have the covariance `noise`; damped Gauss-Newton."""
-    whiten = linalg.cholesky(noise, lower=True)
+    whiten = linalg.cholesky(noise, lower=True, check_finite=False)
     here = model.mean.copy() if start is None else start.copy()
     residual, pull, slope, cost = _state(model, here, z, log_seconds, whiten)
     damping = 1e-3
     for _ in range(25):
-        flat = linalg.solve_triangular(whiten, slope, lower=True)
+        flat = linalg.solve_triangular(whiten, slope, lower=True, check_finite=False)
         curvature = flat.T @ flat + np.diag(1 / model.sd**2)
         ascent = flat.T @ residual - pull / model.sd
         step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), ascent)
@@ -89,6 +89,6 @@ def _state(
     model: Posynomial, parameters: Array, z: Array, log_seconds: Array, whiten: Array
 ) -> tuple[Array, Array, Array, float]:
     value, slope = model.log_time(parameters, z)
-    residual = linalg.solve_triangular(whiten, log_seconds - value, lower=True)
+    residual = linalg.solve_triangular(whiten, log_seconds - value, lower=True, check_finite=False)
     pull = (parameters - model.mean) / model.sd
     return residual, pull, slope, 0.5 * float(residual @ residual + pull @ pull)

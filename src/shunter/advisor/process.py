@@ -83,8 +83,9 @@ def fit_process(features: Array, targets: Array, groups: Sequence[str], weights:
     widening = np.maximum(_upper(reach, 0.9) / 1.645, 0.3)
     factor = linalg.cholesky(_kernel(inputs, inputs, length, linear) + noise * np.diag(noisy), lower=True)
     solved = linalg.cho_solve((factor, True), centred)
+    left_out = centred - residual + base
     return Process(
-        centre, scale, inputs, solved, factor, base, amplitudes, length, linear, noise, widening, centred - residual + base
+        centre, scale, inputs, solved, factor, base, amplitudes, length, linear, noise, widening, left_out
     )
 
 

@@ -47,7 +47,8 @@ class Residual:
 
     def covariance(self, logs: Array, noise_weights: Array) -> Array:
         """Covariance of the measured points, noise included."""
-        return self._smooth(logs) + np.exp(2 * logs[1]) * self._along_nodes + np.diag(np.exp(2 * logs[2]) * noise_weights)
+        noise = np.diag(np.exp(2 * logs[2]) * noise_weights)
+        return np.asarray(self._smooth(logs) + np.exp(2 * logs[1]) * self._along_nodes + noise)
 
     def cross(self, logs: Array, features: Array) -> Array:
         """Covariance of new points with the measured ones."""
@@ -62,7 +63,9 @@ class Residual:
         """Prior variance of one new measurement, noise included."""
         return float(np.exp(2 * logs[:3]).sum())
 
-    def best(self, base: Array, rest: Array, noise_weights: Array, start: Array, steps: int = 25) -> tuple[Array, float]:
+    def best(
+        self, base: Array, rest: Array, noise_weights: Array, start: Array, steps: int = 25
+    ) -> tuple[Array, float]:
         """Hyperparameters of the highest posterior and its log; `base` is the covariance that physics gives."""
 
         def minus_log(logs: Array) -> tuple[float, Array]:
@@ -70,10 +73,10 @@ class Residual:
             along = np.exp(2 * logs[1]) * self._along_nodes
             noise = np.exp(2 * logs[2]) * noise_weights
             try:
-                factor = linalg.cho_factor(base + smooth + along + np.diag(noise), lower=True)
+                factor = linalg.cho_factor(base + smooth + along + np.diag(noise), lower=True, check_finite=False)
             except linalg.LinAlgError:
                 return 1e10, np.zeros_like(logs)
-            inverse = linalg.cho_solve(factor, np.eye(len(rest)))
+            inverse = linalg.cho_solve(factor, np.eye(len(rest)), check_finite=False)
             solved = inverse @ rest
             pull = (logs - self.start) / self.spread
             value = 0.5 * float(rest @ solved) + float(np.log(np.diag(factor[0])).sum()) + 0.5 * float(pull @ pull)

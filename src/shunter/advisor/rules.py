@@ -76,13 +76,13 @@ def _parallel(usage: Usage) -> bool:
 RULES: tuple[Rule, ...] = (
     Rule(1, "A GPU is held but the code does not use it; find out why.", "fix",
          lambda u, m: _gpu(m) and u.gpu_p95 < 0.05, ("gpu_p95",)),  # type: ignore[operator]
-    Rule(2, "The GPU waits for input that the CPU prepares: more vCPU per GPU, or more loader processes.", "another_family",
-         lambda u, m: _gpu(m) and 0.05 <= u.gpu_p95 and u.gpu_mean < 0.5 and u.cpu_mean > 0.9,  # type: ignore[operator]
+    Rule(2, "The GPU waits for input from the CPU: more vCPU per GPU, or more loader processes.", "another_family",
+         lambda u, m: _gpu(m) and u.gpu_p95 >= 0.05 and u.gpu_mean < 0.5 and u.cpu_mean > 0.9,  # type: ignore[operator]
          ("gpu_mean", "cpu_mean")),
     Rule(3, "The GPU waits for storage.", "fix",
          lambda u, m: _gpu(m) and u.gpu_mean < 0.5 and u.iowait_mean > 0.2, ("gpu_mean", "iowait_mean")),  # type: ignore[operator]
     Rule(4, "GPU, CPU and GPU memory are half idle: a larger batch, else a smaller GPU.", "down",
-         lambda u, m: _gpu(m) and 0.05 <= u.gpu_p95 and u.gpu_mean < 0.5 and u.cpu_mean < 0.5 and u.gpu_memory_peak < 0.7,  # type: ignore[operator]
+         lambda u, m: _gpu(m) and u.gpu_p95 >= 0.05 and max(u.gpu_mean, u.cpu_mean) < 0.5 and u.gpu_memory_peak < 0.7,  # type: ignore
          ("gpu_mean", "cpu_mean", "gpu_memory_peak")),
     Rule(5, "GPU memory is nearly full: more GPU memory.", "up",
          lambda u, m: _gpu(m) and u.gpu_memory_peak > 0.9, ("gpu_memory_peak",)),  # type: ignore[operator]

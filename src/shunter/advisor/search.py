@@ -123,8 +123,11 @@ class Search:
             self._forbid_less_memory_than(candidate)
         else:
             self._weight = self._weight - 2.5 * np.log1p((gap / s.noise) ** 2 / 4)
-        if outcome == "out_of_memory" or (usage is not None and usage.memory_peak_gib is not None):
-            share = 1.0 if outcome == "out_of_memory" else (usage.memory_peak_gib or 0.0) / candidate.machine.memory_gib  # type: ignore[union-attr]
+        peak_gib = usage.memory_peak_gib if usage is not None else None
+        if outcome == "out_of_memory":
+            peak_gib = candidate.machine.memory_gib
+        if peak_gib is not None:
+            share = peak_gib / candidate.machine.memory_gib
             chance = s.slowed if share > s.full else s.unslowed
             slow = slowdown(self._belief, self._table[where : where + 1])[:, 0] > s.bound
             self._weight = self._weight + np.log(np.where(slow, chance, 1 - chance))
@@ -145,7 +148,8 @@ class Search:
         for column in self._times.T:
             order = np.argsort(column)
             passed = np.cumsum(weights[order])
-            low, mid, high = (float(column[order][min(int(np.searchsorted(passed, q)), len(order) - 1)]) for q in (0.05, 0.5, 0.95))
+            places = np.minimum(np.searchsorted(passed, (0.05, 0.5, 0.95)), len(order) - 1)
+            low, mid, high = (float(value) for value in column[order][places])
             extra = 1.645 * self._settings.noise
             out.append(Estimate(math.exp(mid), math.exp(low - extra), math.exp(high + extra)))
         return tuple(out)

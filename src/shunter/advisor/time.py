@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy import linalg, stats
@@ -16,6 +16,8 @@ from shunter.advisor.values import Array, Estimate, Point, Probe, estimate_from_
 
 # With this many points, the odd ones may be a regime of their own (memory ran short) and not accidents.
 ENOUGH_FOR_A_REGIME = 12
+# Beyond this many, one choice of the coordinators is made on a part of the points.
+MANY = 40
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class TimePrior:
     spill_sd: float = 2.5
     spill_power: float = 8.0
     spill_parameter: float = 0.3
+    spill_parameter_sd: float = 2.0
+    spill_power_sd: float = 1.0
     parameter_sd: float = 0.4
     data_sd: float = 0.3
     nodes_sd: float = 0.1
@@ -45,7 +49,7 @@ class TimePrior:
     level_sd: float = 1.0
     outlier_freedom: float = 4.0
     coordinators: tuple[float, ...] = (0.0, 0.5, 1.0)
-    residual: ResidualPrior = ResidualPrior()
+    residual: ResidualPrior = field(default_factory=ResidualPrior)
 
 
 def predict_run_time(
@@ -92,16 +96,27 @@ def _predict(done: Sequence[Probe], points: Sequence[Point], prior: TimePrior) -
     log_seconds = np.log([probe.seconds for probe in done])
     fewest = min(float(known.values[:, 0].min()), float(asked.values[:, 0].min()))
     shifts = [shift for shift in prior.coordinators if fewest - shift >= 0.5] or [0.0]
-    kinds = [(shift, True) for shift in shifts]
+    if len(done) > MANY and len(shifts) > 1:
+        shifts = [_best_shift(done, points[:1], shifts, prior)]
+    answers = [_one_model(known, asked, log_seconds, shift, True, prior) for shift in shifts]
     if len(done) >= ENOUGH_FOR_A_REGIME:
-        kinds += [(shift, False) for shift in shifts]
-    answers = [_one_model(known, asked, log_seconds, shift, robust, prior) for shift, robust in kinds]
+        likely = shifts[int(np.argmax([answer[2] for answer in answers]))]
+        answers.append(_one_model(known, asked, log_seconds, likely, False, prior))
     evidence = np.array([answer[2] for answer in answers])
     weights = np.exp(evidence - evidence.max())
     weights /= weights.sum()
     mean = sum((w * answer[0] for w, answer in zip(weights, answers, strict=True)), np.zeros(len(points)))
     second = sum((w * (a[1] + a[0] ** 2) for w, a in zip(weights, answers, strict=True)), np.zeros(len(points)))
     return mean, np.maximum(second - mean**2, 1e-12)
+
+
+def _best_shift(done: Sequence[Probe], points: Sequence[Point], shifts: Sequence[float], prior: TimePrior) -> float:
+    """The number of coordinators that a part of the points speaks for; many points agree on it."""
+    some = done[:: len(done) // MANY + 1]
+    known, asked = columns_of(some, points)
+    log_seconds = np.log([probe.seconds for probe in some])
+    evidence = [_one_model(known, asked, log_seconds, shift, True, prior)[2] for shift in shifts]
+    return shifts[int(np.argmax(evidence))]
 
 
 def _one_model(
@@ -114,10 +129,11 @@ def _one_model(
     z, z_asked = z - centre, z_asked - centre
     model = _physics(known, np.concatenate([z, z_asked]), float(np.median(log_seconds)), prior)
     residual = Residual(prior.residual, known.scaled(known.values), 0)
-    offsets = prior.level_sd**2 + prior.machine_sd**2 * _same(known.machines, known.machines)
+    machines = prior.machine_sd**2 * _same(known.machines, known.machines)
+    offsets = prior.level_sd**2 + machines
     mode, weights = _robust_mode(model, z, log_seconds, prior)
     if not robust:
-        weights = np.ones(len(log_seconds))
+        weights = np.minimum(weights, float(np.median(weights)))
     logs = residual.start
     evidence = 0.0
     floor = np.where(weights > 1, weights, 0.6)
@@ -128,7 +144,7 @@ def _one_model(
         noise = residual.covariance(logs, weights)
         if last:
             break
-        mode = fit_mode(model, z, log_seconds, noise + prior.machine_sd**2 * _same(known.machines, known.machines), mode)
+        mode = fit_mode(model, z, log_seconds, noise + machines, mode)
         base, slope = model.linearised(mode, z)
         total = (slope * model.sd**2) @ slope.T + offsets + noise
         surprise = np.exp(2 * logs[2]) * weights * np.linalg.solve(total, log_seconds - base)
@@ -139,11 +155,11 @@ def _one_model(
     base_asked, slope_asked = model.linearised(mode, z_asked)
     cross = (slope_asked * model.sd**2) @ slope.T + residual.cross(logs, asked.scaled(known.values))
     cross += prior.level_sd**2 + prior.machine_sd**2 * _same(asked.machines, known.machines)
-    factor = linalg.cho_factor((slope * model.sd**2) @ slope.T + offsets + noise, lower=True)
-    mean = base_asked + cross @ linalg.cho_solve(factor, log_seconds - base)
+    factor = linalg.cho_factor((slope * model.sd**2) @ slope.T + offsets + noise, lower=True, check_finite=False)
+    mean = base_asked + cross @ linalg.cho_solve(factor, log_seconds - base, check_finite=False)
     spread = ((slope_asked * model.sd) ** 2).sum(axis=1) + residual.variance(logs)
-    spread += prior.level_sd**2 + prior.machine_sd**2
-    variance = spread - np.einsum("ij,ji->i", cross, linalg.cho_solve(factor, cross.T))
+    spread += prior.level_sd**2 + prior.machine_sd**2 + (max(float(np.median(weights)), 1.0) - 1) * np.exp(2 * logs[2])
+    variance = spread - np.einsum("ij,ji->i", cross, linalg.cho_solve(factor, cross.T, check_finite=False))
     return mean, np.maximum(variance, np.exp(2 * logs[2])), evidence
 
 
@@ -154,7 +170,13 @@ def _physics(columns: Columns, z: Array, level: float, prior: TimePrior) -> Posy
     parameters = range(first, width)
 
     def term(
-        share: float, sd: float, nodes: float, size: float, of: float | None = None, sds: tuple[float, float] = (0, 0)
+        share: float,
+        sd: float,
+        nodes: float,
+        size: float,
+        of: float | None = None,
+        sds: tuple[float, float] = (0, 0),
+        of_sd: float = prior.parameter_sd,
     ) -> Term:
         exponents, spreads = np.zeros(width), np.zeros(width)
         exponents[0], spreads[0] = nodes, sds[0]
@@ -162,12 +184,12 @@ def _physics(columns: Columns, z: Array, level: float, prior: TimePrior) -> Posy
             exponents[data], spreads[data] = size, sds[1]
         if of is not None:
             for j in parameters:
-                exponents[j], spreads[j] = of, prior.parameter_sd
+                exponents[j], spreads[j] = of, of_sd
         return Term(level + share, sd, list(exponents), list(spreads))
 
-    depends = 0.0 if len(parameters) else None
+    depends = 0.0 if parameters else None
     terms = [term(0.0, prior.parallel_sd, -1, 1, depends, (prior.nodes_sd, prior.data_sd))]
-    if len(parameters):
+    if parameters:
         terms.append(term(prior.load, prior.load_sd, -1, 1))
     terms.append(term(prior.serial, prior.serial_sd, 0, 0))
     terms.append(term(prior.talk, prior.talk_sd, 1, 0))
@@ -175,25 +197,31 @@ def _physics(columns: Columns, z: Array, level: float, prior: TimePrior) -> Posy
         terms.append(term(prior.data_serial, prior.data_serial_sd, 0, 1, depends))
         heaviest = float((z[:, data] - z[:, 0]).max())
         share = prior.spill - prior.spill_power * heaviest
-        spill_of = prior.spill_parameter if len(parameters) else None
-        terms.append(term(share, prior.spill_sd, -prior.spill_power, prior.spill_power, spill_of))
+        spill_of = prior.spill_parameter if parameters else None
+        power, loose = prior.spill_power, prior.spill_power_sd
+        terms.append(term(share, prior.spill_sd, -power, power, spill_of, (loose, loose), prior.spill_parameter_sd))
     return Posynomial(terms)
 
 
 def _robust_mode(model: Posynomial, z: Array, log_seconds: Array, prior: TimePrior) -> tuple[Array, Array]:
-    """Parameters that a few points from another regime cannot pull away, and how much noisier those points are."""
+    """Parameters that a few points from another regime cannot pull away, and how much noisier those points are.
+
+    When most points are off, that is noise and not another regime: all of them then count as noisier.
+    """
     residual = prior.residual
-    variance = residual.noise**2 + residual.amplitude**2
-    weights = np.ones(len(log_seconds))
+    usual = residual.noise**2 + residual.amplitude**2
+    variance, weights = usual, np.ones(len(log_seconds))
     mode = fit_mode(model, z, log_seconds, np.diag(variance * weights))
     for _ in range(4):
         gap = log_seconds - model.log_time(mode, z)[0]
-        if float(np.abs(gap).max()) < 3 * variance**0.5:
+        if float(np.abs(gap).max()) < 3 * usual**0.5:
             break
+        variance = max(usual, (1.4826 * float(np.median(np.abs(gap)))) ** 2)
         freedom = prior.outlier_freedom
         weights = np.clip((freedom + gap**2 / variance) / (freedom + 1), 0.8, 1e5)
         mode = fit_mode(model, z, log_seconds, np.diag(variance * weights), mode)
-    return mode, np.where(weights > 3, weights * variance / residual.noise**2, 1.0)
+    everywhere = variance / residual.noise**2 if variance > 2 * usual else 1.0
+    return mode, np.where(weights > 3, weights * variance / residual.noise**2, everywhere)
 
 
 def _same(left: tuple[str, ...], right: tuple[str, ...]) -> Array:

@@ -54,7 +54,7 @@ def advise(
     verdict: Direction = size
     pointed = {reason.points_to for reason in reasons}
     if machine.gpu_count:
-        verdict = next((way for way in ("fix", "up", "down", "another_family") if way in pointed), "keep")  # type: ignore[assignment]
+        verdict = next((way for way in ("fix", "up", "down", "another_family") if way in pointed), "keep")
     elif "another_family" in pointed and size != "up":
         verdict = "another_family"
     if "repeat" in pointed or usage.samples < ENOUGH_SAMPLES:
@@ -93,7 +93,7 @@ def _by_rules(usage: Usage, machine: Machine) -> tuple[Direction, dict[str, floa
     pointed = [reason.points_to for reason in reasons_for(usage, machine)]
     for way in ("up", "down"):
         if way in pointed:
-            return way, {"up": 0.5, "keep": 0.3, "down": 0.5} | {way: 0.55}  # type: ignore[return-value]
+            return way, {"up": 0.5, "keep": 0.3, "down": 0.5} | {way: 0.55}
     return "keep", {"up": 0.25, "keep": 0.5, "down": 0.25}
 
 

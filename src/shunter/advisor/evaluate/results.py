@@ -49,7 +49,8 @@ class Result:
         cover = "" if self.coverage is None else f"covers {100 * self.coverage:.0f} %"
         beside = ", ".join(f"{name} {value * scale:.3g}" for name, value in self.baselines.items())
         figure = f"{self.ours * scale:.3g} [{self.low * scale:.3g}, {self.high * scale:.3g}] {self.unit}"
-        return f"{self.row:<34} {figure:<26} {bar:<11} {state:<7} {cover:<12} published: {self.published}; here: {beside}"
+        head = f"{self.row:<34} {figure:<26} {bar:<11} {state:<7} {cover:<12}"
+        return f"{head} published: {self.published}; here: {beside}"
 
 
 @dataclass(frozen=True)

@@ -162,7 +162,10 @@ def memory_examples(workloads: list[Workload], machines: dict[str, Machine]) -> 
             if len(points) == 3 and points[0][0] < points[1][0] < points[2][0]:
                 sizes, peaks = zip(*points, strict=True)
                 mark = f"{min(workload.fingerprint for workload in family)}-{name}"
-                out.append(MemoryExample(mark, program[0], sizes, tuple(round(p, 4) for p in peaks), machine.memory_gib))  # type: ignore[arg-type]
+                rounded = (round(peaks[0], 4), round(peaks[1], 4), round(peaks[2], 4))
+                out.append(
+                    MemoryExample(mark, program[0], (sizes[0], sizes[1], sizes[2]), rounded, machine.memory_gib)
+                )
     return out
 
 

@@ -124,10 +124,10 @@ def _mean_ratio_error(truth: dict[str, float], known: Sequence[MachineExample]) 
 
     full = [dict(e.seconds) for e in known if all(name in e.seconds for name in truth)]
     out = []
-    for name in truth:
+    for name, measured in truth.items():
         if name not in PROBED and full:
             ratio = float(np.mean([math.log(seconds[name]) - level(seconds) for seconds in full]))
-            out.append(abs(math.exp(level(truth) + ratio) / truth[name] - 1))
+            out.append(abs(math.exp(level(truth) + ratio) / measured - 1))
     return float(np.mean(out)) if out else math.nan
 
 

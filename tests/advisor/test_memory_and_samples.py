@@ -1,0 +1,103 @@
+"""Peak memory and time at full size from small samples."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shunter.advisor.errors import BadMeasurement, TooFewProbes
+from shunter.advisor.memory import MemoryExample, MemorySample, predict_peak_memory
+from shunter.advisor.samples import SampleExample, TimeSample, predict_full_time
+from shunter.advisor.values import Machine
+
+
+def test_a_straight_line_of_memory_is_followed_and_the_reserve_is_above_it() -> None:
+    found = predict_peak_memory([MemorySample(1e9, 4.0), MemorySample(2e9, 6.0)], 3e9, 64.0)
+    assert found.peak_gib.median == pytest.approx(8.0, rel=0.15)
+    assert found.reserve_gib > found.peak_gib.median
+
+
+def test_memory_that_fills_the_machine_stops_growing() -> None:
+    found = predict_peak_memory([MemorySample(1e9, 10.0), MemorySample(2e9, 14.0)], 4e9, 16.0)
+    assert found.peak_gib.median < 17
+
+
+def test_flat_memory_stays_flat() -> None:
+    found = predict_peak_memory([MemorySample(1e9, 4.0), MemorySample(2e9, 4.01)], 4e9, 64.0)
+    assert found.peak_gib.median == pytest.approx(4.0, rel=0.06)
+
+
+def test_one_sample_says_that_growth_is_unknown() -> None:
+    found = predict_peak_memory([MemorySample(1e9, 4.0)], 4e9, 64.0)
+    assert found.peak_gib.notes
+    assert found.peak_gib.high / found.peak_gib.low > 2
+
+
+def test_impossible_memory_is_refused() -> None:
+    with pytest.raises(TooFewProbes):
+        predict_peak_memory([], 1e9, 16.0)
+    with pytest.raises(BadMeasurement):
+        MemorySample(1e9, 0.0)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.floats(0.5, 20), st.floats(1.0, 1.8), st.sampled_from([1e-9, 1.0, 1024.0]))
+def test_memory_predictions_scale_with_their_units(low: float, growth: float, unit: float) -> None:
+    def ask(gib: float, size: float) -> float:
+        samples = [MemorySample(size, low * gib), MemorySample(2 * size, low * growth * gib)]
+        return predict_peak_memory(samples[::-1], 3 * size, 64 * gib).peak_gib.median
+
+    assert ask(unit, 1e9) == pytest.approx(ask(1.0, 7.0) * unit, rel=1e-6)
+
+
+def examples_of_memory() -> list[MemoryExample]:
+    out = []
+    for index in range(40):
+        base, slope = 2 + index % 7, 0.2 + 0.1 * (index % 5)
+        peaks = (base + slope, base + 2 * slope, base + 3.1 * slope)
+        out.append(MemoryExample(f"{index:03}", f"g{index % 8}", (1.0, 2.0, 3.0), peaks, 64.0))
+    return out
+
+
+def test_other_workloads_teach_how_memory_grows() -> None:
+    learned = predict_peak_memory([MemorySample(1, 5.0), MemorySample(2, 6.0)], 3, 64.0, examples_of_memory())
+    assert learned.peak_gib.median == pytest.approx(7.0, rel=0.05)
+    assert learned.peak_gib.log_sd < 0.1
+
+
+def test_time_over_samples_is_a_line() -> None:
+    samples = [TimeSample(1000, 13.0), TimeSample(6000, 28.0), TimeSample(15000, 55.0)]
+    found = predict_full_time(samples, 60000)
+    assert found.median == pytest.approx(190, rel=0.05)
+
+
+def test_a_job_that_was_cut_off_stays_cut_off() -> None:
+    samples = [TimeSample(1000, 100.0), TimeSample(6000, 602.0)]
+    found = predict_full_time(samples, 60000, limit_seconds=600)
+    assert found.median == pytest.approx(602.0)
+    assert predict_full_time(samples[:1] * 2, 60000, limit_seconds=600).high <= 612
+
+
+def test_a_burstable_machine_slows_down_when_its_credits_are_gone() -> None:
+    samples = [TimeSample(1000, 10.0), TimeSample(5000, 50.0)]
+    steady = predict_full_time(samples, 20000)
+    burst = predict_full_time(samples, 20000, Machine("b", 1, 2, baseline_vcpu=0.2))
+    assert burst.median > 2 * steady.median
+
+
+def test_one_sample_is_proportional_and_wide() -> None:
+    one = predict_full_time([TimeSample(1000, 10.0)], 10_000)
+    two = predict_full_time([TimeSample(1000, 10.0), TimeSample(2000, 20.0)], 10_000)
+    assert one.median == pytest.approx(100, rel=0.01)
+    assert one.log_sd > two.log_sd
+
+
+def test_other_workloads_correct_the_line() -> None:
+    examples = []
+    for index in range(30):
+        samples = tuple(TimeSample(s, 0.01 * s * (1 + index / 60)) for s in (1000, 2000, 4000))
+        full = 200 * (1 + index / 60)
+        examples.append(SampleExample(f"{index:03}", f"g{index % 5}", samples, 16000, full, None, None))
+    found = predict_full_time(examples[3].samples, 16000, examples=examples)
+    assert found.median == pytest.approx(210, rel=0.08)
