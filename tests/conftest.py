@@ -41,5 +41,15 @@ def _home(path: Path, patch: pytest.MonkeyPatch) -> Iterator[Path]:
         end_all(path)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tables that tests made for people to read, such as the scoreboard."""
+    for report in terminalreporter.stats.get("passed", []):
+        for title, lines in getattr(report, "user_properties", []):
+            if title == "table":
+                terminalreporter.write_line("")
+                for line in lines:
+                    terminalreporter.write_line(line)
+
+
 def end_all(home: Path) -> None:
     House(home).end_all()

@@ -48,7 +48,10 @@ def _print_section(section: str, titles: list[str], rows: list[dict[str, Any]]) 
 def _print_code(first: str, second: str, about: dict[str, Any], lines: bool) -> None:
     changed = about["changed"]
     what = f"{len(changed)} file{'s' if len(changed) != 1 else ''} of {second}" if changed else ""
-    print("\n" + paint(f"Code: {what} differ from {first}" if changed else f"Code: {second} ran the same as {first}", "bold"))
+    print(
+        "\n"
+        + paint(f"Code: {what} differ from {first}" if changed else f"Code: {second} ran the same as {first}", "bold")
+    )
     if not lines:
         for path in changed:
             print("  " + clean(path))

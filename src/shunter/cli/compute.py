@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from shunter.cli import cluster
 from shunter.cli.finding import workspace
 from shunter.cli.options import Json, TargetName, Yes
 from shunter.cli.screen import Column, is_interactive, print_facts, print_json, print_table, use_json
@@ -172,3 +173,7 @@ def _hardware(facts: dict[str, Any]) -> str:
     gpus = facts.get("gpus") or ()
     parts = [f"{facts['cpus']} cores", in_words(int(facts["memory_bytes"]))]
     return ", ".join(parts + ([f"{len(gpus)} GPU{'s' if len(gpus) > 1 else ''}"] if gpus else []))
+
+
+app.command("sizes")(cluster.sizes)
+app.command("nodes")(cluster.nodes)

@@ -23,8 +23,8 @@ def command(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Say what can be freed (snapshots and inputs that no run needs, checkpoints of completed runs, pieces of files that
-    never became whole), and free it."""
+    """Say what can be freed, and free it: snapshots and inputs that no run needs, checkpoints of completed runs, pieces
+    of files that never became whole."""
     use_json(as_json)
     from shunter.sdk.snapshots import in_words
 
@@ -37,7 +37,9 @@ def command(
         return
     if not as_json:
         rows = [[kind, found["count"], in_words(found["bytes"])] for kind, found in would["kinds"].items()]
-        print_table([Column("what"), Column("count", right=True), Column("size", right=True)], rows, "There is nothing to free.")
+        print_table(
+            [Column("what"), Column("count", right=True), Column("size", right=True)], rows, "There is nothing to free."
+        )
     if dry_run or not would["kinds"]:
         if as_json:
             print_json(would)

@@ -18,7 +18,9 @@ def command(
     names: Annotated[list[str] | None, typer.Argument(metavar="[METRIC]...", help="Only these.")] = None,
     png: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the curves to this picture.")] = None,
     plot: Annotated[bool, typer.Option("--plot/--no-plot", help="Draw curves of what was logged repeatedly.")] = True,
-    points: Annotated[int, typer.Option(metavar="N", min=2, help="Points of each curve, thinned on the server.")] = 1000,
+    points: Annotated[
+        int, typer.Option(metavar="N", min=2, help="Points of each curve, thinned on the server.")
+    ] = 1000,
     as_json: Json = False,
 ) -> None:
     """Show the metrics of a run."""

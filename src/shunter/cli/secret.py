@@ -39,7 +39,8 @@ def set_secret(
     if as_json:
         print_json(done)
         return
-    print(f"Secret {clean(name)} is {'set' if done['new'] else 'changed'}. `shunter submit --secret {clean(name)} …` gives it to a run.")
+    word = "set" if done["new"] else "changed"
+    print(f"Secret {clean(name)} is {word}. `shunter submit --secret {clean(name)} …` gives it to a run.")
     if done["warning"]:
         print(f"Warning: {done['warning']}", file=sys.stderr)
 
@@ -53,7 +54,11 @@ def list_secrets(as_json: Json = False) -> None:
         print_json(found)
         return
     rows = [[one["name"], ago(one["updated_at"]), ago(one["created_at"])] for one in found]
-    print_table([Column("secret", 0, 12), Column("changed"), Column("created", 1)], rows, "No secrets. `shunter secret set NAME` keeps one.")
+    print_table(
+        [Column("secret", 0, 12), Column("changed"), Column("created", 1)],
+        rows,
+        "No secrets. `shunter secret set NAME` keeps one.",
+    )
 
 
 @app.command()

@@ -39,6 +39,13 @@ def command(
         Path | None, typer.Option(metavar="FILE", help="A .runconfig file; options given here win over it.")
     ] = None,
     nodes: Annotated[int | None, typer.Option(metavar="N", help="How many nodes.")] = None,
+    vm_size: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Make a cluster of this size for the run, and delete it after.")
+    ] = None,
+    processes_per_node: Annotated[int | None, typer.Option(metavar="N", help="Processes on each node.")] = None,
+    communicator: Annotated[
+        str | None, typer.Option(metavar="NAME", help="How the processes of a distributed run talk: Gloo, Nccl, Mpi.")
+    ] = None,
     cpus: Annotated[float | None, typer.Option(metavar="N", help="Cores for it.")] = None,
     gpus: Annotated[int | None, typer.Option(metavar="N", help="GPUs for it.")] = None,
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Memory for it, as 4GB.")] = None,

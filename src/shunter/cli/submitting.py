@@ -31,6 +31,9 @@ def submit(
     environment: str | None = None,
     run_config: Path | None = None,
     nodes: int | None = None,
+    vm_size: str | None = None,
+    processes_per_node: int | None = None,
+    communicator: str | None = None,
     cpus: float | None = None,
     gpus: int | None = None,
     memory: str | None = None,
@@ -50,7 +53,8 @@ def submit(
     """Submit and stream, or leave; the exit status."""
     use_json(as_json)
     options: dict[str, Any] = {
-        "node_count": nodes, "cpus": cpus, "gpus": gpus, "memory_bytes": parse_bytes(memory),
+        "node_count": nodes, "vm_size": vm_size, "processes_per_node": processes_per_node, "communicator": communicator,
+        "cpus": cpus, "gpus": gpus, "memory_bytes": parse_bytes(memory),
         "max_run_duration_seconds": parse_seconds(max_duration),
         "environment_variables": parse_pairs(env, "--env") or None,
         "inputs": _inputs(input), "sample": sample, "secrets": secret, "notify": notify,
