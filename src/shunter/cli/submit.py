@@ -53,13 +53,40 @@ def command(
         list[str] | None, typer.Option(metavar="K=V", help="An environment variable for the script; may be repeated.")
     ] = None,
     tag: Annotated[list[str] | None, typer.Option(metavar="K=V", help="A tag; may be repeated.")] = None,
-    input: Annotated[list[str] | None, typer.Option(metavar="NAME=PATH|URL", help="Data for the script, sent once; node:/path is there already; may be repeated.")] = None,
-    sample: Annotated[str | None, typer.Option(metavar="K%", help="Try it on so much of the inputs first; `run rerun --full` takes all.")] = None,
-    secret: Annotated[list[str] | None, typer.Option(metavar="[VAR=]NAME", help="A secret as environment variable; may be repeated.")] = None,
-    notify: Annotated[list[str] | None, typer.Option(metavar="URL|COMMAND", help="Whom to tell when it is over; may be repeated.")] = None,
-    keep_checkpoints: Annotated[int | None, typer.Option(metavar="N", help="How many checkpoints to keep.", show_default="5")] = None,
+    input: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=PATH|URL",
+            help="Data for the script, sent once; node:/path is there already; may be repeated.",
+        ),
+    ] = None,
+    sample: Annotated[
+        str | None,
+        typer.Option(metavar="K%", help="Try it on so much of the inputs first; `run rerun --full` takes all."),
+    ] = None,
+    secret: Annotated[
+        list[str] | None, typer.Option(metavar="[VAR=]NAME", help="A secret as environment variable; may be repeated.")
+    ] = None,
+    notify: Annotated[
+        list[str] | None, typer.Option(metavar="URL|COMMAND", help="Whom to tell when it is over; may be repeated.")
+    ] = None,
+    keep_checkpoints: Annotated[
+        int | None, typer.Option(metavar="N", help="How many checkpoints to keep.", show_default="5")
+    ] = None,
     max_duration: Annotated[
         str | None, typer.Option(metavar="TIME", help="End it after so long, as 90s or 2h.")
+    ] = None,
+    vm_size: Annotated[str | None, typer.Option(metavar="SIZE", help="Nodes of this size, made for this run.")] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="NAME=PATH|URL", help="Data for the script; may be repeated."),
+    ] = None,
+    sample: Annotated[str | None, typer.Option(metavar="K%", help="Try it on a part of the inputs first.")] = None,
+    secret: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A secret for the script; may be repeated.")
+    ] = None,
+    notify: Annotated[
+        list[str] | None, typer.Option(metavar="URL|COMMAND", help="Tell when it is over; may be repeated.")
     ] = None,
     snapshot_limit: Annotated[
         str | None,

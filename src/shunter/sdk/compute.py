@@ -107,6 +107,12 @@ class Computes:
     def list(self) -> Sequence[Compute]:
         return [Compute(self.workspace, data) for data in self.workspace.client.get(self._path)]
 
+    def sizes(self, **wanted: Any) -> Sequence[dict[str, Any]]:
+        """Machine sizes, cheapest first: `sizes(region="eastus", min_cpus=4, gpu_model="T4", max_usd_per_hour=2)`."""
+        query = {k: str(v) for k, v in wanted.items() if v is not None}
+        found: list[dict[str, Any]] = self.workspace.client.get("/api/v1/sizes", **query)
+        return found
+
     def kinds(self) -> Sequence[dict[str, Any]]:
         """What kinds of targets this server knows, and their options."""
         found: list[dict[str, Any]] = self.workspace.client.get("/api/v1/kinds")

@@ -28,6 +28,7 @@ from shunter.server.collect.streams import Handlers
 from shunter.server.dispatch.loop import Dispatcher
 from shunter.server.services.context import connect
 from shunter.server.services.environments import connect as connect_environments
+from shunter.server.services.clusters import connect as connect_clusters
 from shunter.server.services.orders import Orders
 from shunter.server.services.parts import Parts, Targets
 from shunter.server.services.workspaces import add_local_target
@@ -84,6 +85,7 @@ def build(home: HomeFolder, url: str, database_url: str | None = None, clock: Ca
     )  # fmt: skip
     parts.context = connect(parts)
     parts.environments = connect_environments(parts)
+    parts.clusters = connect_clusters(parts)
     return parts
 
 
@@ -98,9 +100,11 @@ def create_app(parts: Parts) -> Door:
         parts.targets.attach(loop)
         parts.targets.on_up = parts.dispatch.queue_changed
         parts.targets.keep_all()
+        parts.clusters.attach(loop)
         task = asyncio.create_task(parts.dispatch.run_forever())
         yield
         task.cancel()
+        await parts.clusters.close()
         await parts.targets.close()
         parts.database.close()
 

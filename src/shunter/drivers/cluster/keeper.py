@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shunter.drivers.cluster import keeping
-from shunter.drivers.cluster.folder import ClusterFolder, free_port, is_process
+from shunter.drivers.cluster.folder import ClusterFolder, free_port, is_process, process_record
 from shunter.drivers.cluster.gangs import (
     ASKED,
     CANCELED,
@@ -55,6 +55,7 @@ def main(arguments: list[str]) -> int:
     with keeping.hold(folder) as mine:
         if not mine:
             return 0
+        contract.write_whole(str(folder.path / "keeper.json"), json.dumps(process_record(os.getpid())).encode())
         return asyncio.run(Keeper(folder).run())
 
 

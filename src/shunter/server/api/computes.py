@@ -84,7 +84,9 @@ async def show(workspace: str, name: str, server: Server) -> dict[str, Any]:
     except ShunterError as error:
         room = {"problem": error.message}
     runs = [{"id": r.id, "name": r.name, "status": str(r.status), "slots": r.slots} for r in running]
-    return {**compute_wire(compute), **_status(server, compute), "capacity": room, "running": runs, "queued": len(queued)}
+    nodes = await server.clusters.status(workspace, name) if "problem" not in room else {}
+    found = {**compute_wire(compute), **_status(server, compute), "capacity": room, "running": runs, "queued": len(queued)}
+    return found | nodes
 
 
 @router.post("/workspaces/{workspace}/computes/{name}/probe")
@@ -94,7 +96,9 @@ async def probe(workspace: str, name: str, server: Server) -> dict[str, Any]:
 
 @router.patch("/workspaces/{workspace}/computes/{name}")
 async def update(workspace: str, name: str, body: ConfigBody, server: Server) -> dict[str, Any]:
-    return compute_wire(await in_thread(service.update_compute, server, workspace, name, body.config))
+    compute = await in_thread(service.update_compute, server, workspace, name, body.config)
+    await server.clusters.apply(workspace, name)
+    return compute_wire(compute)
 
 
 @router.delete("/workspaces/{workspace}/computes/{name}", status_code=204)

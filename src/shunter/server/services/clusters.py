@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from shunter.drivers.base import Scaling
+from shunter.drivers.base import NodeState, Scaling
 from shunter.drivers.registry import driver_class
-from shunter.errors import NotFound, ShunterError, StaleState, UsageError
+from shunter.errors import DriverError, NotFound, ShunterError, StaleState, UsageError
 from shunter.model.compute import Compute
 from shunter.model.run import Run
-from shunter.server.api.context import in_thread
 
 if TYPE_CHECKING:
     from shunter.server.services.parts import Parts
@@ -28,6 +27,22 @@ CREATING, DELETING, SUCCEEDED, FAILED = "Creating", "Deleting", "Succeeded", "Fa
 #: The target that stands for "make one for this run", as the first SDK's run configurations name it.
 FOR_THIS_RUN = "amlcompute"
 KIND = "cluster"
+
+Say = Callable[[dict[str, Any]], None]
+T = TypeVar("T")
+
+
+def connect(parts: Parts) -> Clusters:
+    """The service, told of every run that moves."""
+    clusters = Clusters(parts)
+    before = parts.dispatch.on_change
+
+    def on_change(run: Run) -> None:
+        before(run)
+        clusters.on_change(run)
+
+    parts.dispatch.on_change = on_change
+    return clusters
 
 
 class Clusters:
@@ -48,8 +63,26 @@ class Clusters:
 
     # Created, changed, deleted.
 
+    async def bring_up(self, compute: Compute, say: Say) -> Compute:
+        """Have what must always be there, telling each change. Goes on when the caller is gone."""
+        driver = self.parts.targets.driver(compute.workspace, compute.name)
+        if not isinstance(driver, Scaling) or not compute.config.get("min_nodes"):
+            return compute
+        await self._call(self._set_state, compute.workspace, compute.name, CREATING, "Its nodes are coming up.")
+        task = self._do(self._start(compute.workspace, compute.name))
+        told = ""
+        while not task.done():
+            await asyncio.wait([task], timeout=0.5)
+            words = ", ".join(f"{count} {state}" for state, count in _counts(await driver.nodes()).items() if count)
+            if words != told:
+                told = words
+                say({"check": "nodes", "verdict": "ok", "message": words, "hint": ""})
+        found = await self._call(self.parts.computes.get, compute.workspace, compute.name)
+        if found.state == FAILED:
+            raise DriverError(f"{compute.name}: {found.reason}", hint=f"`shunter compute delete {compute.name}` takes it away.")
+        return found
+
     def begin(self, compute: Compute) -> None:
-        """Bring up what must always be there, while the caller is told how far it is."""
         self._do(self._start(compute.workspace, compute.name))
 
     async def apply(self, workspace: str, name: str) -> None:
@@ -64,7 +97,7 @@ class Clusters:
         except ShunterError:
             return  # its kind cannot be loaded here; the row must still go
         if isinstance(driver, Scaling):
-            await in_thread(self._set_state, workspace, name, DELETING, "Its nodes are being given back.")
+            await self._call(self._set_state, workspace, name, DELETING, "Its nodes are being given back.")
             await driver.remove()
 
     async def status(self, workspace: str, name: str) -> dict[str, Any]:
@@ -73,10 +106,7 @@ class Clusters:
         if not isinstance(driver, Scaling):
             return {}
         nodes = await driver.nodes()
-        counts = dict.fromkeys(("idle", "running", "preparing", "leaving", "preempted", "unusable"), 0)
-        for node in nodes:
-            counts[node.state] += 1
-        return {"node_counts": counts, "nodes": [node.to_wire() for node in nodes]}
+        return {"node_counts": _counts(nodes), "nodes": [node.to_wire() for node in nodes]}
 
     # Made for one run.
 
@@ -105,7 +135,7 @@ class Clusters:
     def forget(self, compute: Compute) -> None:
         """Its run was refused."""
         self.parts.computes.delete(compute.workspace, compute.name)
-        self.parts.targets.changed(compute.workspace, compute.name)
+        self.parts.targets.removed(compute.workspace, compute.name)
 
     def on_change(self, run: Run) -> None:
         """A run moved: the cluster that was made for it goes with it. Called from any thread."""
@@ -119,9 +149,9 @@ class Clusters:
         assert isinstance(driver, Scaling)
         try:
             await driver.start()
-            await in_thread(self._set_state, workspace, name, SUCCEEDED, "")
+            await self._call(self._set_state, workspace, name, SUCCEEDED, "")
         except ShunterError as error:
-            await in_thread(self._set_state, workspace, name, FAILED, error.message)
+            await self._call(self._set_state, workspace, name, FAILED, error.message)
         self.parts.dispatch.queue_changed(workspace, name)
 
     async def _delete(self, workspace: str, name: str) -> None:
@@ -129,11 +159,11 @@ class Clusters:
             await self.give_back(workspace, name)
         except NotFound:
             return
-        await in_thread(self.parts.computes.delete, workspace, name)
-        self.parts.targets.changed(workspace, name)
+        await self._call(self.parts.computes.delete, workspace, name)
+        self.parts.targets.removed(workspace, name)
 
     async def _resume(self) -> None:
-        for compute in await in_thread(self.parts.computes.list):
+        for compute in await self._call(self.parts.computes.list):
             try:
                 await self._resume_one(compute)
             except Exception:
@@ -141,7 +171,7 @@ class Clusters:
 
     async def _resume_one(self, compute: Compute) -> None:
         only = compute.config.get("only_run")
-        if compute.state == DELETING or (only and await in_thread(self._is_over, str(only))):
+        if compute.state == DELETING or (only and await self._call(self._is_over, str(only))):
             await self._delete(compute.workspace, compute.name)
         elif compute.state == CREATING or compute.config.get("min_nodes"):
             self.begin(compute)
@@ -162,12 +192,25 @@ class Clusters:
             except StaleState:
                 continue
 
-    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _call(self, function: Callable[..., T], *args: Any) -> T:
+        """In a thread: it touches the database."""
+        found: T = await self.parts.dispatch.call(lambda: function(*args))
+        return found
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
+        return task
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("looking after a cluster failed", exc_info=task.exception())
+
+
+def _counts(nodes: Sequence[NodeState]) -> dict[str, int]:
+    counts = dict.fromkeys(("idle", "running", "preparing", "leaving", "preempted", "unusable"), 0)
+    for node in nodes:
+        counts[node.state] += 1
+    return counts

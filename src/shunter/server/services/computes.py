@@ -61,7 +61,7 @@ async def add_compute(
     finally:
         await driver.close()
     parts.targets.changed(workspace, name)
-    return compute
+    return await parts.clusters.bring_up(compute, say)
 
 
 async def probe_compute(parts: Parts, workspace: str, name: str) -> Compute:
@@ -79,6 +79,9 @@ def update_compute(parts: Parts, workspace: str, name: str, config: Mapping[str,
     schema = driver_class(compute.kind).Config
     before = parts.vault.unseal(compute.config)
     merged = check_config(compute.kind, {k: v for k, v in {**before, **config}.items() if v is not None})
+    fixed = [k for k in marked(schema, "fixed") if merged.get(k) != before.get(k)]
+    if fixed:
+        raise Conflict(f"{fixed[0]} of {name!r} cannot be changed.", hint="Make another target, and delete this one.")
     if any(merged.get(k) != before.get(k) for k in ("address", "port", "jump")):
         merged = {k: v for k, v in merged.items() if k not in marked(schema, "learned")}
     compute = parts.computes.update(compute.evolve(config=parts.vault.seal(schema, merged)))
@@ -107,6 +110,7 @@ async def delete_compute(parts: Parts, workspace: str, name: str, force: bool = 
             if isinstance(error, Conflict) and not force:
                 raise
             log.warning("%s: what is left there could not be removed: %s", name, error.message)
+    await parts.clusters.give_back(workspace, name)
     parts.computes.delete(workspace, name)
     parts.targets.removed(workspace, name)
 

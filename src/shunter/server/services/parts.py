@@ -17,6 +17,7 @@ from shunter.model.compute import Compute
 from shunter.server.collect.ingest import Ingest
 from shunter.server.dispatch.loop import Dispatcher
 from shunter.server.services.orders import Orders
+from shunter.server.services.clusters import Clusters
 from shunter.server.services.context import RunContext
 from shunter.server.services.environments import EnvironmentService
 from shunter.server.signals import Signals
@@ -58,6 +59,8 @@ class Parts:
     context: RunContext = field(init=False)
     #: Made after it, by `services.environments.connect`.
     environments: EnvironmentService = field(init=False)
+    #: Targets whose nodes come and go.
+    clusters: Clusters = field(init=False)
 
 
 class Targets:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shunter.errors import AlreadyExists, Conflict, Infeasible, NotFound, UsageError, nearest
+from shunter.errors import AlreadyExists, Conflict, Infeasible, NotFound, ShunterError, UsageError, nearest
 from shunter.model.names import check_run_id, check_title
 from shunter.model.run import Event, Launch, Run, Status
 from shunter.server.dispatch.explain import Why, explain
@@ -52,6 +52,21 @@ def submit_run(parts: Parts, asked: Submission) -> Run:
     parts.workspaces.check(asked.workspace)
     _check_arguments(asked)
     _check_texts(asked)
+    if asked.config.get("vm_size"):
+        try:
+            return parts.runs.get(asked.id)  # submitted before: its cluster may be gone already, and is not made again
+        except NotFound:
+            pass
+    asked, made = parts.clusters.for_one_run(asked)
+    try:
+        return _submit(parts, asked)
+    except ShunterError:
+        if made is not None:
+            parts.clusters.forget(made)
+        raise
+
+
+def _submit(parts: Parts, asked: Submission) -> Run:
     driver = parts.targets.driver(asked.workspace, asked.target)
     manifest = parts.snapshots.require(asked.snapshot_id)
     _check_script(asked.script, {e.path for e in manifest.entries})

@@ -1,0 +1,93 @@
+"""The processes of the clusters in a home, to be killed one by one, and all of them ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from shunter.drivers.cluster.folder import ClusterFolder, is_process
+from shunter.drivers.cluster.pools.local import session_members
+from shunter.node import contract
+from shunter.testing.house import end, send
+
+
+@dataclass(frozen=True)
+class ClusterHouse:
+    """One cluster's processes, each known by its record."""
+
+    folder: ClusterFolder
+
+    @classmethod
+    def all(cls, home: Path) -> list[ClusterHouse]:
+        return [cls(ClusterFolder(path)) for path in sorted((home / "clusters").glob("*")) if path.is_dir()]
+
+    @property
+    def keeper(self) -> int | None:
+        return self._pid(contract.read_json(str(self.folder.path / "keeper.json")))
+
+    @property
+    def head(self) -> int | None:
+        return self._pid(contract.read_json(str(self.folder.path / "head.json")))
+
+    def nodes(self) -> dict[str, int]:
+        return {name: int(r["pid"]) for name, r in self.folder.all_nodes().items() if is_process(r)}
+
+    def autoscaler(self) -> list[int]:
+        return self.part(self.head, "monitor.py") if self.head else []
+
+    def part(self, session: int, name: str) -> list[int]:
+        """Processes of a head's or a node's session whose command line has `name` in it: raylet, gcs_server, monitor.py."""
+        found = []
+        for pid in session_members(session):
+            try:
+                if name.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(pid)
+            except OSError:
+                continue
+        return found
+
+    def claims(self) -> list[contract.Claim]:
+        found = [contract.Claim.read(str(f)) for f in self.folder.nodes.glob(f"*/{contract.LAUNCHES}/*")]
+        return [c for c in found if c is not None]
+
+    def scripts(self) -> list[int]:
+        return [c.script[0] for c in self.claims() if c.script and c.script_alive()]
+
+    def end_all(self) -> None:
+        """Keeper first, or it would bring the others back."""
+        sessions = [pid for pid in (self.head, *self.nodes().values()) if pid]
+        end([pid for pid in (self.keeper,) if pid], signal.SIGKILL)
+        for session in sessions:
+            end(session_members(session), signal.SIGKILL)
+        for lock in self.folder.nodes.glob("*/parent.lock"):
+            pid, started = (int(word) for word in lock.read_text().split())
+            if contract.is_alive(pid, started):
+                end([pid])
+        end([c.launcher[0] for c in self.claims() if c.launcher and c.launcher_alive()], signal.SIGKILL)
+        for pid in self.scripts():
+            send(-pid, signal.SIGKILL)
+        self.folder.forget_ray()
+
+    @staticmethod
+    def _pid(record: dict[str, int] | None) -> int | None:
+        return int(record["pid"]) if record and is_process(record) else None
+
+
+def end_clusters(home: Path) -> None:
+    for house in ClusterHouse.all(home):
+        house.end_all()
+
+
+def own_processes(home: Path) -> list[int]:
+    """Processes whose command line names this home."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                if str(home).encode() in Path(f"/proc/{name}/cmdline").read_bytes() and contract.start_time(int(name)):
+                    found.append(int(name))
+            except OSError:
+                continue
+    return found
