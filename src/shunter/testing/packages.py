@@ -59,6 +59,8 @@ class Index:
             def do_GET(self) -> None:
                 index._answer(self)
 
+            do_HEAD = do_GET
+
             def log_message(self, *_: Any) -> None:
                 pass
 
@@ -111,7 +113,7 @@ def make_conda_package(
     channel: Path, name: str, version: str = "1.0", depends: Sequence[str] = (), files: Mapping[str, bytes] | None = None,
     subdir: str = "noarch", trees: Mapping[str, Path] | None = None,
 ) -> Path:  # fmt: skip
-    """A conda package (.tar.bz2). `files` by path; `trees` puts whole folders at a path. noarch ones are Python packages."""
+    """A conda package. `files` by path; `trees` puts whole folders at a path; noarch ones are Python packages."""
     python = subdir == "noarch"
     contents: dict[str, bytes] = dict(
         files or {f"site-packages/{name}/__init__.py": f"__version__ = {version!r}\n".encode()}
@@ -188,6 +190,7 @@ def _send(request: BaseHTTPRequestHandler, status: int, body: bytes, kind: str =
         if status == 401:
             request.send_header("WWW-Authenticate", 'Basic realm="packages"')
         request.end_headers()
-        request.wfile.write(body)
+        if request.command != "HEAD":
+            request.wfile.write(body)
     except OSError:
         pass  # whoever asked has gone

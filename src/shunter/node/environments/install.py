@@ -185,7 +185,8 @@ class Steps:
         # type: (process.Done, str) -> None
         self._check_known(done)
         code, hint = words.category(done.output)
-        raise Unavailable(code, what + ": " + words.reason(done.output), hint)
+        how = " (killed by signal %d)" % -done.code if done.code < 0 else ""
+        raise Unavailable(code, what + how + ": " + words.reason(done.output), hint)
 
     def _check_known(self, done):
         # type: (process.Done) -> None

@@ -43,7 +43,7 @@ def category(output):
     if any(mark in output for mark in _NETWORK):
         return (
             "package_index_unreachable",
-            "The package index did not answer as it should. Try again later, or name another with index_url.",
+            "Try again later, or name another package index with index_url.",
         )
     if "hash mismatch" in output.lower():
         return "package_changed", "A package is not the one that was locked. Lock again if you trust the change."

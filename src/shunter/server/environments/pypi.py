@@ -147,6 +147,9 @@ def _uv(arguments: Sequence[str], folder: str, what: str, more: Mapping[str, str
         ) from error
     if done.returncode:
         code, hint = words.category(done.stderr)
-        hint = hint if code in ("package_index_unreachable", "node_disk_full") else "Change the versions asked for."
+        if code == "package_index_unreachable":
+            what = "The package index does not answer as it should"
+        elif code != "node_disk_full":
+            hint = "Change the versions asked for."
         raise EnvironmentInvalid(f"{what}: {words.reason(done.stderr)}", hint=hint)
     return done.stdout
