@@ -116,6 +116,7 @@ class Agent:
         # type: (Dict[str, Any], bytes) -> Answer
         found = machine.facts(self.root)
         found["launches"] = self._running()
+        found["kept_bytes"] = self.store.kept_bytes()
         return found, b""
 
     def do_ping(self, header, payload):
@@ -194,7 +195,7 @@ class Agent:
             except (OSError, ValueError) as error:
                 sign = {"sign": "unknown", "why": str(error)}
             found.append(sign)
-        return {"signs": found}, b""
+        return {"signs": found, "time": time.time()}, b""
 
     def do_fetch(self, header, payload):
         # type: (Dict[str, Any], bytes) -> Answer

@@ -122,6 +122,11 @@ class Store:
             return None
         return path
 
+    def kept_bytes(self):
+        # type: () -> int
+        """How much the contents take that were sent here."""
+        return sum(os.stat(os.path.join(self.folder, n)).st_size for n in _names(self.folder) if n.endswith(".pack"))
+
     def tool(self, digest, name):
         # type: (str, str) -> str
         return os.path.join(self.root, TOOLS, _plain(digest), _plain(name))

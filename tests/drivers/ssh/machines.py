@@ -69,11 +69,12 @@ class Machine:
         (self.folder / "boot_id").write_text(str(uuid.uuid4()) + "\n")
         script = self.folder / "init.sh"
         script.write_text(_INIT.format(f=self.folder, home_mount=self.home_mount or ":", setup=self.setup or ":"))
-        self._init = subprocess.Popen(
-            ["ip", "netns", "exec", self.namespace, "unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation",
-             "private", "bash", str(script)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=(self.folder / "init.log").open("wb"),
-        )  # fmt: skip
+        with (self.folder / "init.log").open("wb") as log:
+            self._init = subprocess.Popen(
+                ["ip", "netns", "exec", self.namespace, "unshare", "--mount", "--pid", "--fork", "--kill-child",
+                 "--propagation", "private", "bash", str(script)],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
+            )  # fmt: skip
         until = time.monotonic() + 15
         while True:
             try:
@@ -106,6 +107,14 @@ class Machine:
     def inside(self, *command: str) -> str:
         """Run something as root on the machine's network (not among its processes)."""
         return self._run("ip", "netns", "exec", self.namespace, *command)
+
+    def route_to(self, other: Machine) -> None:
+        """Let this machine reach another through the host, as a door to it."""
+        forwards = Path("/proc/sys/net/ipv4/ip_forward")
+        if forwards.read_text().strip() != "1":
+            forwards.write_text("1")
+        self._run("ip", "-n", self.namespace, "route", "replace", "default", "via", self.gateway)
+        self._run("ip", "-n", other.namespace, "route", "replace", "default", "via", other.gateway)
 
     def known_hosts(self) -> Path:
         words = (self.folder / "hostkey.pub").read_text().split()
@@ -154,6 +163,8 @@ class Machine:
             os.chown(path, uid, uid)
         (self.home / ".ssh").chmod(0o700)
         lines = [*self.extra, *_SSHD]
+        if not any(line.startswith("Subsystem") for line in self.extra):
+            lines.append("Subsystem sftp internal-sftp")
         (self.folder / "sshd_config").write_text("\n".join(lines).format(f=self.folder, address=self.address) + "\n")
 
     def _run(self, *command: str) -> str:
@@ -164,7 +175,6 @@ class Machine:
 _SSHD = (
     "Port 22", "ListenAddress {address}", "HostKey {f}/hostkey", "PidFile none", "PasswordAuthentication yes",
     "KbdInteractiveAuthentication no", "PermitRootLogin no", "UsePAM no", "UseDNS no", "MaxStartups 300", "MaxSessions 300",
-    "Subsystem sftp internal-sftp",
 )  # fmt: skip
 
 _INIT = """

@@ -95,7 +95,7 @@ def judge_facts(found: Mapping[str, Any], now: float) -> list[Check]:
 def facts_of(found: Mapping[str, Any], link: Link) -> Facts:
     details = {
         key: found[key]
-        for key in ("machine", "libc", "interpreter", "engines", "load", "user", "root", "launches", "round_trip_seconds") if key in found
+        for key in ("machine", "libc", "interpreter", "engines", "load", "user", "root", "launches", "kept_bytes", "round_trip_seconds") if key in found
     }  # fmt: skip
     details["clock_skew_seconds"] = round(float(found["time"]) - time.time(), 1)
     details["way_home"] = "session" if link.tunnel_problem else "tunnel"
