@@ -45,7 +45,8 @@ def test_everything_a_script_says_comes_home_also_when_it_ends_at_once(ws: shunt
         "run.log('nan', float('nan')); run.log_row('r', x=1); run.log_row('r', x=2)\n"
         "run.tag('k', 'v'); run.add_properties({'p': 1})\n"
         "open('model.bin', 'wb').write(b'weights'); run.upload_file('models/model.bin', 'model.bin')\n"
-        "child = run.child_run('fold'); child.log('acc', 0.75); child.upload_file('a.bin', 'model.bin'); child.complete()\n"
+        "child = run.child_run('fold'); child.log('acc', 0.75)\n"
+        "child.upload_file('a.bin', 'model.bin'); child.complete()\n"
         "left = run.child_run()\n"
         "os._exit(0)\n"
     )
@@ -104,7 +105,8 @@ def test_a_run_that_says_it_failed_has_failed(ws: shunter.Workspace, tmp_path: P
 def test_nothing_is_lost_when_the_server_is_killed_while_logging(
     ws: shunter.Workspace, house: House, tmp_path: Path
 ) -> None:
-    code = "for i in range(3000):\n    run.log('x', i, step=i)\n    if i % 300 == 0: print(i, flush=True); time.sleep(0.15)\n"
+    code = "for i in range(3000):\n    run.log('x', i, step=i)\n"
+    code += "    if i % 300 == 0: print(i, flush=True); time.sleep(0.15)\n"
     run = ws.submit("train.py", source_directory=write(tmp_path, code))
     wait_until(lambda: "300" in run.logs(), 20)
     for _ in range(3):
@@ -128,7 +130,7 @@ CHECKPOINTS = (
 
 def test_a_checkpoint_outlives_the_attempt(ws: shunter.Workspace, house: House, tmp_path: Path) -> None:
     run = ws.submit("train.py", source_directory=write(tmp_path, CHECKPOINTS), max_attempts=2)
-    wait_until(lambda: run.checkpoints(), 20)
+    wait_until(run.checkpoints, 20)
     parent = house.parent
     assert parent is not None
     (pid,) = house.scripts()
@@ -142,7 +144,7 @@ def test_a_checkpoint_outlives_the_attempt(ws: shunter.Workspace, house: House, 
 
 
 def test_a_rerun_goes_on_from_a_checkpoint(ws: shunter.Workspace, tmp_path: Path) -> None:
-    code = "open(os.environ['SHUNTER_CHECKPOINT_DIR'] + '/a.txt', 'a').write('x'); print(os.listdir(os.environ['SHUNTER_CHECKPOINT_DIR']))\n"
+    code = "open(os.environ['SHUNTER_CHECKPOINT_DIR'] + '/a.txt', 'a').write('x')\n"
     code += "print(open(os.environ['SHUNTER_CHECKPOINT_DIR'] + '/a.txt').read())\n"
     first = ws.submit("train.py", source_directory=write(tmp_path, code)).wait()
     assert first.logs().split()[-1] == "x"
@@ -208,7 +210,8 @@ def test_a_secret_is_given_and_never_shown(ws: shunter.Workspace, house: House, 
 SHOW_INPUTS = (
     "for name, path in sorted(run.input_datasets.items()):\n"
     "    files = sorted(os.path.relpath(os.path.join(h, n), path) for h, _, ns in os.walk(path) for n in ns)\n"
-    "    print(name, len(files) if files else open(path).read().count(chr(10)), os.environ['SHUNTER_INPUT_' + name.upper()] == path)\n"
+    "    found = len(files) if files else open(path).read().count(chr(10))\n"
+    "    print(name, found, os.environ['SHUNTER_INPUT_' + name.upper()] == path)\n"
 )
 
 
@@ -249,7 +252,8 @@ def test_an_input_on_the_node_that_changed_since_submit_is_refused(ws: shunter.W
 
 def test_an_input_is_read_only_for_all_and_a_copy_is_ones_own(ws: shunter.Workspace, tmp_path: Path) -> None:
     (tmp_path / "d.txt").write_text("data")
-    code = "p = run.input_datasets['d']; print(oct(os.stat(p).st_mode & 0o222)); q = run.input_datasets['e']; open(q, 'a').write('!'); print(open(q).read())\n"
+    code = "p = run.input_datasets['d']; print(oct(os.stat(p).st_mode & 0o222))\n"
+    code += "q = run.input_datasets['e']; open(q, 'a').write('!'); print(open(q).read())\n"
     from shunter.sdk.inputs import Input
 
     given = {"d": tmp_path / "d.txt", "e": Input(str(tmp_path / "d.txt"), mode="copy")}
@@ -312,7 +316,8 @@ def test_a_url_is_brought_and_refused_when_it_changed(ws: shunter.Workspace, tmp
 def test_a_webhook_is_told_again_until_it_answers(ws: shunter.Workspace, tmp_path: Path, site: Site) -> None:
     told = tmp_path / "told.json"
     run = ws.submit(
-        "train.py", source_directory=write(tmp_path / "src", "run.log('acc', 0.5)\n"), notify=[site.url + "/hook", f"cat > {told}"]
+        "train.py", source_directory=write(tmp_path / "src", "run.log('acc', 0.5)\n"),
+        notify=[site.url + "/hook", f"cat > {told}"],
     ).wait()  # fmt: skip
     wait_until(lambda: len(site.heard) == 2, 20)
     assert site.heard[1]["status"] == "Completed"
@@ -339,7 +344,8 @@ def test_runs_are_compared(ws: shunter.Workspace, tmp_path: Path) -> None:
 def test_delete_means_delete_and_garbage_is_named_before_it_goes(
     ws: shunter.Workspace, house: House, tmp_path: Path
 ) -> None:
-    code = "run.log('x', 1); open('outputs/m.bin', 'wb').write(b'm' * 1000); open(os.environ['SHUNTER_CHECKPOINT_DIR'] + '/c', 'w').write('c' * 500)\n"
+    code = "run.log('x', 1); open('outputs/m.bin', 'wb').write(b'm' * 1000)\n"
+    code += "open(os.environ['SHUNTER_CHECKPOINT_DIR'] + '/c', 'w').write('c' * 500)\n"
     run = ws.submit("train.py", source_directory=write(tmp_path, code)).wait()
     would = ws.collect_garbage(grace_seconds=0)
     assert would["kinds"]["checkpoints"]["bytes"] >= 500

@@ -64,8 +64,9 @@ class Float64(float):
 @pytest.mark.parametrize(
     ("given", "kept"),
     [
-        (0.5, 0.5), (3, 3), (True, True), (None, None), ("good", "good"), (b"bytes", "bytes"), (Scalar(2.5), 2.5), (Float64(1.5), 1.5),
-        (Scalar(Scalar(7)), 7), (Decimal("0.25"), 0.25), (Fraction(1, 4), 0.25), (10**30, 10**30), (float("inf"), float("inf")),
+        (0.5, 0.5), (3, 3), (True, True), (None, None), ("good", "good"), (b"bytes", "bytes"), (Scalar(2.5), 2.5),
+        (Float64(1.5), 1.5), (Scalar(Scalar(7)), 7), (Decimal("0.25"), 0.25), (Fraction(1, 4), 0.25),
+        (10**30, 10**30), (float("inf"), float("inf")),
     ],
 )  # fmt: skip
 def test_a_scalar_is_kept_as_a_plain_value(run: Run, spool: Path, given: Any, kept: Any) -> None:
@@ -187,7 +188,9 @@ def test_a_figure_is_kept_as_an_image(run: Run, spool: Path) -> None:
         run.log_image("both", path="x.png", plot=Figure())
 
 
-def test_a_full_disk_loses_nothing_that_fits_into_memory(run: Run, spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_loses_nothing_that_fits_into_memory(
+    run: Run, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run.log("x", 1)
     real, full = os.write, True
 
@@ -253,7 +256,9 @@ def test_the_tree_works_in_any_python_without_anything_installed(python: str, sp
         "print(sorted(heavy))\n"
     )
     env = {"PYTHONPATH": str(CLIENT), "SHUNTER_SPOOL": str(spool), "SHUNTER_RUN_ID": "ab" * 16, "HOME": str(tmp_path)}
-    done = subprocess.run([python, "-s", "-c", code], env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [python, "-s", "-c", code], env=env, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert lines(spool)[-1]["v"] == 1
 
@@ -262,6 +267,8 @@ def test_an_installed_shunter_is_not_hidden(spool: Path, tmp_path: Path) -> None
     source = str(Path(shunter.__file__).parent.parent)
     code = "import shunter, shunter.run; print(shunter.Workspace.__module__, shunter.__version__, shunter.run.__file__)"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(CLIENT), source])}
-    done = subprocess.run([sys.executable, "-c", code], env=env, cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     assert done.stdout.split()[:2] == ["shunter.sdk.workspace", shunter.__version__]
     assert done.stdout.split()[2].startswith(str(CLIENT))

@@ -1,7 +1,7 @@
 """What a script writes under SHUNTER_CHECKPOINT_DIR: brought home while it runs, and back before the next attempt.
 
-Each file or folder at the top of the directory is one checkpoint. It goes home when it has stood still for a moment, all
-of it or nothing; a file that is plainly cut off is held back, so that the one before it counts.
+Each file or folder at the top of the directory is one checkpoint. It goes home when it has stood still for a moment,
+all of it or nothing; a file that is plainly cut off is held back, so that the one before it counts.
 """
 
 from __future__ import annotations
@@ -90,10 +90,14 @@ class CheckpointPusher:
                 continue
             if self._killed and self._may_be_half(name, stamp):
                 self._broken[name] = stamp
-                say(self.folder, "checkpoint_broken", name=name,
-                    reason="Checkpoint %s was being written when the script was killed; the one before it counts." % name)  # fmt: skip
+                self._hold_back(name, "was being written when the script was killed")
                 continue
             self._send(name, stamp)
+
+    def _hold_back(self, name, why):
+        # type: (str, str) -> None
+        reason = "Checkpoint %s %s; the one before it counts." % (name, why)
+        say(self.folder, "checkpoint_broken", name=name, reason=reason)
 
     def _may_be_half(self, name, stamp):
         # type: (str, Stamp) -> bool
@@ -113,8 +117,7 @@ class CheckpointPusher:
                 why = intact.problem(full)
                 if why:
                     self._broken[name] = stamp
-                    say(self.folder, "checkpoint_broken", name=name, path=path,
-                        reason="Checkpoint %s is not whole (%s: %s); the one before it counts." % (name, path, why))  # fmt: skip
+                    self._hold_back(name, "is not whole (%s: %s)" % (path, why))
                     return
                 sha256 = self._digests.get(entry) or digest(full)
                 self._digests[entry] = sha256
@@ -183,8 +186,9 @@ def restore(folder, job, patience):
                     say(folder, "checkpoint_restored", name=name, version=version["version"],
                         reason="Checkpoint %s is here again (version %d)." % (name, version["version"]))  # fmt: skip
                     break
-                say(folder, "checkpoint_broken", name=name, version=version["version"],
-                    reason="Checkpoint %s, version %d, cannot be used: %s. The one before it is tried." % (name, version["version"], why))  # fmt: skip
+                number = version["version"]
+                reason = "Checkpoint %s (version %d) cannot be used: %s. The one before is tried." % (name, number, why)
+                say(folder, "checkpoint_broken", name=name, version=number, reason=reason)
                 _remove(os.path.join(top, name))
     finally:
         home.close()
@@ -203,7 +207,12 @@ def _restore_version(home, source, top, version, patience):
         with open(target, "wb") as file:
             while done < size:
                 try:
-                    suffix = "/checkpoint/%s?run=%s&offset=%d&size=%d" % (sha256, source, done, min(GET_BYTES, size - done))
+                    suffix = "/checkpoint/%s?run=%s&offset=%d&size=%d" % (
+                        sha256,
+                        source,
+                        done,
+                        min(GET_BYTES, size - done),
+                    )
                     data = home.request("GET", suffix)
                 except Refused as error:
                     if error.status < 500:

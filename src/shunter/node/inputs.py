@@ -1,7 +1,7 @@
 """Data for the script, brought to the node before it starts: once for each machine, by content, never half.
 
-    ROOT/inputs/KEY/        the files, read-only; KEY names the content
-    ROOT/inputs/KEY.whole   written when all of them are there
+ROOT/inputs/KEY/        the files, read-only; KEY names the content
+ROOT/inputs/KEY.whole   written when all of them are there
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _on_node(given):
     path = str(given["path"])
     if not os.path.exists(path):
         raise NotProvided("input_missing", "The input %s is not on this node: there is no %s." % (given["name"], path),
-                          "Is it mounted there? Or give a path or URL here: --input %s=PATH." % given["name"])  # fmt: skip
+                          "Is it mounted there? Or send it: --input %s=PATH." % given["name"])  # fmt: skip
     if given.get("fingerprint") and fingerprint(path) != given["fingerprint"]:
         raise _changed(given, path)
     return path
@@ -81,8 +81,8 @@ def _on_node(given):
 
 def _changed(given, what):
     # type: (Dict[str, Any], str) -> NotProvided
-    return NotProvided("input_changed", "The input %s has changed since the run was submitted (%s)." % (given["name"], what),
-                       "Submit again to take it as it is now.")  # fmt: skip
+    message = "The input %s has changed since the run was submitted (%s)." % (given["name"], what)
+    return NotProvided("input_changed", message, "Submit again to take it as it is now.")
 
 
 def fingerprint(path):
@@ -215,7 +215,9 @@ def _download(given, target, patience, canceled):
             if error.code == 416 and done and done == given.get("bytes"):
                 return
             if error.code < 500 and error.code != 416:
-                raise NotProvided("input_missing", "The input %s: %s answered %d." % (given["name"], given["url"], error.code)) from error
+                raise NotProvided(
+                    "input_missing", "The input %s: %s answered %d." % (given["name"], given["url"], error.code)
+                ) from error
             if error.code == 416:
                 os.unlink(full)
         except (urllib.error.URLError, ConnectionError, TimeoutError) as error:

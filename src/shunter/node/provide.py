@@ -104,7 +104,9 @@ def _secrets(job, patience, canceled):
             except Refused as error:
                 if error.status < 500:
                     said = json.loads(error.body or b"{}").get("error", {})
-                    raise NotProvided("secret_missing", str(said.get("message") or error), str(said.get("hint") or "")) from error
+                    raise NotProvided(
+                        "secret_missing", str(said.get("message") or error), str(said.get("hint") or "")
+                    ) from error
             except OSError:
                 pass
             tries += 1

@@ -24,9 +24,11 @@ def is_table(path):
 
 def sample_table(source, target, percent):
     # type: (str, str, float) -> int
-    """Write about `percent` of the rows of a table, its header first, and return how many. At least one row is taken."""
+    """Write about `percent` of the rows of a table, its header first, and return how many: at least one."""
     if not is_table(source):
-        raise CannotSample("%s: only tables (%s) and folders can be sampled." % (os.path.basename(source), ", ".join(TABLES)))
+        raise CannotSample(
+            "%s: only tables (%s) and folders can be sampled." % (os.path.basename(source), ", ".join(TABLES))
+        )
     has_header = not source.lower().replace(".gz", "").endswith(("jsonl", "ndjson"))
     taken = 0
     first = b""
@@ -53,7 +55,7 @@ def sample_files(paths, percent):
         by_folder.setdefault(os.path.dirname(path), []).append(path)
     kept = []  # type: List[str]
     for inside in by_folder.values():
-        count = max(1, int(round(len(inside) * percent / 100.0)))
+        count = max(1, round(len(inside) * percent / 100.0))
         kept += sorted(inside, key=lambda path: (_share(path), path))[:count]
     return sorted(kept)
 
@@ -89,4 +91,4 @@ def _open(path, mode):
         import gzip
 
         return gzip.open(path, mode)  # type: ignore[return-value]
-    return open(path, mode)  # type: ignore[return-value]
+    return open(path, mode)

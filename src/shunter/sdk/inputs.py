@@ -1,6 +1,6 @@
 """Data for a script: a file or folder here, a URL, or a path that is on the node already.
 
-    ws.submit("train.py", inputs={"images": "data/images", "labels": Input("labels.csv", mode="copy")}, sample="5%")
+ws.submit("train.py", inputs={"images": "data/images", "labels": Input("labels.csv", mode="copy")}, sample="5%")
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def parse_inputs(texts: Sequence[str]) -> dict[str, Input]:
     for text in texts:
         name, equals, source = text.partition("=")
         if not equals or not name or not source:
-            raise UsageError(f"--input {text!r} cannot be read.", hint="As in --input data=./folder, or --input data=URL.")
+            raise UsageError(
+                f"--input {text!r} cannot be read.", hint="As in --input data=./folder, or --input data=URL."
+            )
         mode = "mount"
         for known in MODES:
             if source.endswith("," + known):
@@ -170,11 +172,13 @@ def _contents(
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
     if fingerprint(str(path)) != before:
-        raise InputChanged(f"The input {name} ({source}) changed while it was read.", hint="Submit again when it stands still.")
+        raise InputChanged(
+            f"The input {name} ({source}) changed while it was read.", hint="Submit again when it stands still."
+        )
     digest = frozen.manifest.snapshot_id
     return {
-        "kind": "snapshot", "snapshot_id": digest, "key": "data-" + digest[:40], "single": single, "fingerprint": before,
-        "bytes": frozen.manifest.total_bytes, "source": str(path),
+        "kind": "snapshot", "snapshot_id": digest, "key": "data-" + digest[:40], "single": single,
+        "fingerprint": before, "bytes": frozen.manifest.total_bytes, "source": str(path),
     }  # fmt: skip
 
 
@@ -265,7 +269,7 @@ def _sample_file(source: Path, target: Path, percent: float) -> None:
 def _sample_parquet(source: Path, target: Path, percent: float) -> None:
     try:
         import pyarrow as arrow  # type: ignore[import-not-found,import-untyped,unused-ignore]
-        import pyarrow.parquet as parquet  # type: ignore[import-not-found,import-untyped,unused-ignore]
+        from pyarrow import parquet  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError as error:
         raise ExtraMissing("Sampling a parquet file needs the package pyarrow.", hint="pip install pyarrow") from error
     table = parquet.ParquetFile(source)

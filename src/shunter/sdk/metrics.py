@@ -112,7 +112,9 @@ def write_png(run_series: Iterable[tuple[str, Sequence[Series]]], path: str | Pa
     for place, (name, lines) in enumerate(by_name.items(), start=1):
         axes = figure.add_subplot(rows, columns, place)
         for label, series in lines:
-            axes.plot(series.steps, series.values, linewidth=1.2, marker="." if len(series.steps) < 30 else "", label=label)
+            axes.plot(
+                series.steps, series.values, linewidth=1.2, marker="." if len(series.steps) < 30 else "", label=label
+            )
         axes.set_title(name.replace("$", r"\$"), fontsize=10)
         axes.set_xlabel("step", fontsize=8)
         axes.grid(True, linewidth=0.3)
@@ -138,4 +140,6 @@ def _line(a: tuple[int, int] | None, b: tuple[int, int]) -> Iterable[tuple[int, 
     if a is None:
         return [b]
     count = max(abs(b[0] - a[0]), abs(b[1] - a[1]), 1)
-    return [(round(a[0] + (b[0] - a[0]) * i / count), round(a[1] + (b[1] - a[1]) * i / count)) for i in range(1, count + 1)]
+    return [
+        (round(a[0] + (b[0] - a[0]) * i / count), round(a[1] + (b[1] - a[1]) * i / count)) for i in range(1, count + 1)
+    ]

@@ -33,7 +33,9 @@ class Bench:
         sha = hashlib.sha256(data).hexdigest()
         launch = f"{RUN}.{attempt}.{node}"
         self.taker.blob(self.run, launch, {"blob": sha, "offset": 0, "total": len(data)}, data)
-        self.taker.commit(self.run, launch, {"checkpoint": {"name": name, "files": [[name, len(data), sha, 0o644]]}}, b"")
+        self.taker.commit(
+            self.run, launch, {"checkpoint": {"name": name, "files": [[name, len(data), sha, 0o644]]}}, b""
+        )
 
     def newest(self, node: int = 0) -> dict[str, bytes]:
         found = self.store.to_restore(RUN, node)
@@ -65,7 +67,7 @@ def test_only_the_newest_checkpoints_are_kept(bench: Bench) -> None:
 
 def test_a_damaged_content_is_not_taken(bench: Bench) -> None:
     sha = hashlib.sha256(b"good").hexdigest()
-    name, held = bench.taker.blob(bench.run, f"{RUN}.1.0", {"blob": sha, "offset": 0, "total": 4}, b"evil")
+    _, held = bench.taker.blob(bench.run, f"{RUN}.1.0", {"blob": sha, "offset": 0, "total": 4}, b"evil")
     assert held == 0
     with pytest.raises(UsageError, match="not here"):
         bench.taker.commit(bench.run, f"{RUN}.1.0", {"checkpoint": {"name": "x", "files": [["x", 4, sha, 0o644]]}}, b"")
@@ -95,7 +97,14 @@ def version(name: str, number: int, node: int = 0) -> Version:
 
 
 def test_which_versions_go_is_a_table() -> None:
-    newest_first = [version("a", 3), version("b", 2), version("a", 2), version("b", 1), version("a", 1), version("c", 1)]
+    newest_first = [
+        version("a", 3),
+        version("b", 2),
+        version("a", 2),
+        version("b", 1),
+        version("a", 1),
+        version("c", 1),
+    ]
     kept, gone = sort_out(newest_first, keep=2)
     assert kept == newest_first[:4]
     assert gone == newest_first[4:]

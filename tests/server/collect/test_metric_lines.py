@@ -93,7 +93,8 @@ def test_shapes_are_those_that_scripts_of_the_first_sdk_expect(bench: Bench) -> 
     bench.say(
         point("once", 0.25), point("text", "good"), point("big", 10**30), point("yes", True),
         point("l", [1, 2], k="list"), point("row", {"x": 1}, k="row"), point("rows", {"x": 1, "y": 2}, k="row"),
-        point("rows", {"x": 3, "y": 4}, k="row"), point("t", {"a": [1, 2]}, k="table"), point("i", "images/i.png", k="image"),
+        point("rows", {"x": 3, "y": 4}, k="row"), point("t", {"a": [1, 2]}, k="table"),
+        point("i", "images/i.png", k="image"),
     )  # fmt: skip
     bench.take_in()
     assert bench.metrics == {
@@ -103,7 +104,9 @@ def test_shapes_are_those_that_scripts_of_the_first_sdk_expect(bench: Bench) -> 
 
 
 def test_what_is_no_finite_number_comes_back(bench: Bench) -> None:
-    bench.say('{"n":"x","v":NaN,"t":1}', '{"n":"x","v":Infinity,"t":1}', '{"n":"x","v":-Infinity,"t":1}', point("x", 1.0))
+    bench.say(
+        '{"n":"x","v":NaN,"t":1}', '{"n":"x","v":Infinity,"t":1}', '{"n":"x","v":-Infinity,"t":1}', point("x", 1.0)
+    )
     bench.take_in()
     first, *rest = bench.metrics["x"]
     assert math.isnan(first)
@@ -128,7 +131,9 @@ def test_a_torn_line_harms_only_itself(bench: Bench) -> None:
     assert bench.metrics == {"x": [1, 2, 3]}
 
 
-def test_a_crash_between_the_points_and_their_row_counts_nothing_twice(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_between_the_points_and_their_row_counts_nothing_twice(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench.say(*[point("x", i) for i in range(10)])
     bench.take_in()
     bench.say(*[point("x", i) for i in range(10, 20)], point("new", {"a": 1}, k="row"))
@@ -161,7 +166,9 @@ def test_a_restarted_server_goes_on_where_it_was(bench: Bench) -> None:
 
 def test_lines_about_children_go_to_them_and_others_are_dropped(bench: Bench) -> None:
     child, stranger = "cd" * 16, "ef" * 16
-    bench.say({"k": "child", "v": {"parent": RUN}, "r": child, "t": 1}, point("x", 1, r=child), point("x", 2, r=stranger))
+    bench.say(
+        {"k": "child", "v": {"parent": RUN}, "r": child, "t": 1}, point("x", 1, r=child), point("x", 2, r=stranger)
+    )
     bench.say({"k": "tags", "v": {"a": "b"}, "t": 1}, {"k": "tags", "v": {"a": "b"}, "t": 1, "r": stranger})
     bench.take_in()
     assert read_metrics(bench.store, child) == {"x": 1}

@@ -33,20 +33,26 @@ async def ask(launch_id: str, name: str, request: Request, server: Server) -> Re
 
 
 @router.get("/checkpoint/{sha256}")
-async def checkpoint(launch_id: str, sha256: str, server: Server, run: str, offset: int = 0, size: int = 1 << 20) -> Response:
+async def checkpoint(
+    launch_id: str, sha256: str, server: Server, run: str, offset: int = 0, size: int = 1 << 20
+) -> Response:
     """A piece of a checkpoint, of the run's own or of the run it was told to go on from."""
     run_id, _, _ = parse_launch_id(launch_id)
     own = await in_thread(server.runs.get, run_id)
     if run not in (run_id, own.config.get("from_checkpoint")):
         raise AuthError("A run reads its own checkpoints, and those of the run it goes on from.")
-    data = await in_thread(server.context.checkpoints.read, run, sha256, offset, max(1, min(size, MOST_CHECKPOINT_BYTES)))
+    data = await in_thread(
+        server.context.checkpoints.read, run, sha256, offset, max(1, min(size, MOST_CHECKPOINT_BYTES))
+    )
     return Response(data, media_type="application/octet-stream")
 
 
 def _metrics(server: Parts, run: Run, body: dict[str, Any]) -> Any:
     of = _member(server, run, body)
     name = body.get("name")
-    found: Any = metrics.family_metrics(server, of, name) if body.get("recursive") else metrics.metrics_of(server, of, name)
+    found: Any = (
+        metrics.family_metrics(server, of, name) if body.get("recursive") else metrics.metrics_of(server, of, name)
+    )
     return {"metrics": metrics.to_wire(found)}
 
 

@@ -26,7 +26,10 @@ async def set_secret(workspace: str, name: str, body: SecretBody, server: Server
 @router.get("")
 async def list_secrets(workspace: str, server: Server) -> list[dict[str, Any]]:
     found = await in_thread(service.list_secrets, server, workspace)
-    return [{"name": f["name"], "created_at": time_text(f["created_at"]), "updated_at": time_text(f["updated_at"])} for f in found]
+    return [
+        {"name": f["name"], "created_at": time_text(f["created_at"]), "updated_at": time_text(f["updated_at"])}
+        for f in found
+    ]
 
 
 @router.delete("/{name}", status_code=204)

@@ -24,7 +24,7 @@ class Arrivals:
         self.family = family
 
     def put(self, launch_id: str, header: dict[str, Any], data: bytes) -> int:
-        """Add a piece of a file and return how much of it is held; one more than its size when it is whole and in place.
+        """Add a piece of a file and return how much is held: one more than its size when it is whole and in place.
 
         Repeats are trimmed, a gap is not filled. `last` in the header puts it in place; `drop` begins again.
         """

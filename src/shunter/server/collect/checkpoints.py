@@ -25,7 +25,9 @@ class CheckpointTaker:
         _, attempt, node_index = parse_launch_id(launch_id)
         about = header["checkpoint"]
         name = check_path(str(about["name"]))[:255]
-        files = tuple(File(str(path), int(size), str(sha), int(mode) & 0o777) for path, size, sha, mode in about["files"])
+        files = tuple(
+            File(str(path), int(size), str(sha), int(mode) & 0o777) for path, size, sha, mode in about["files"]
+        )
         if not files or len(files) > 100_000:
             raise UsageError(f"Checkpoint {name}: it has {len(files)} files.")
         key = "checkpoint/" + name

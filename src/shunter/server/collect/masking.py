@@ -1,8 +1,8 @@
 """Keeps secrets out of what comes home: every occurrence becomes stars of the same length, so offsets stay true.
 
 A secret may be cut by the border between two reports. What could be the beginning of one is therefore not taken in yet:
-the node is told that we hold less, and sends it again with what follows. At the end nothing follows, and it is judged as
-it is.
+the node is told that we hold less, and sends it again with what follows. At the end nothing follows, and it is judged
+as it is.
 """
 
 from __future__ import annotations

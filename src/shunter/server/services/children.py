@@ -40,7 +40,8 @@ class ScriptSays:
         run = Run(
             id=child_id, workspace=parent.workspace, experiment=parent.experiment,
             name=str(about.get("name") or "")[:200], target=parent.target, status=Status.RUNNING,
-            snapshot_id=parent.snapshot_id, script=parent.script, arguments=parent.arguments, config={"made_by_script": True}, submitted_at=at, since=at, slots=0,
+            snapshot_id=parent.snapshot_id, script=parent.script, arguments=parent.arguments,
+            config={"made_by_script": True}, submitted_at=at, since=at, slots=0,
             parent_id=above, started_at=at, reason="Started by its parent's script.", tags=tags,
         )  # fmt: skip
         try:
@@ -120,7 +121,9 @@ class ScriptSays:
             error = None
             if to == Status.FAILED:
                 error = RunError(str(words.get("code") or "script_said_so"), str(words.get("message") or "")[:2000])
-            reason = (error.message if error else "") or ("Ended with its parent." if by_parent else "Its script says so.")
+            reason = (error.message if error else "") or (
+                "Ended with its parent." if by_parent else "Its script says so."
+            )
             moved, event = move(run, to, at, reason, ended_at=at, error=error)
             try:
                 self.on_change(self.runs.apply(moved, run, (), (event,)))

@@ -28,7 +28,9 @@ def compare_runs(parts: Parts, run_ids: Sequence[str]) -> dict[str, Any]:
     runs = [parts.runs.get(run_id) for run_id in run_ids]
     sections = {
         "arguments": rows_that_differ([_arguments(run) for run in runs]),
-        "environment": rows_that_differ([flat(run.config.get("environment") or {}) | _interpreter(run) for run in runs]),
+        "environment": rows_that_differ(
+            [flat(run.config.get("environment") or {}) | _interpreter(run) for run in runs]
+        ),
         "configuration": rows_that_differ([_configuration(run) for run in runs]),
         "metrics": _metrics(parts, runs),
         "time": rows_that_differ([_times(run) for run in runs], always=True),
@@ -51,11 +53,13 @@ def rows_that_differ(columns: Sequence[Mapping[str, Any]], always: bool = False)
     [{'name': 'lr', 'values': [1, 3], 'same': False}]
     """
     names = dict.fromkeys(name for column in columns for name in column)
-    rows = [{"name": n, "values": [c.get(n) for c in columns]} for n in names]
-    for row in rows:
-        first = json.dumps(row["values"][0], sort_keys=True, default=str)
-        row["same"] = all(json.dumps(v, sort_keys=True, default=str) == first for v in row["values"])
-    return [row for row in rows if always or not row["same"]]
+    rows: list[dict[str, Any]] = []
+    for name in names:
+        values = [column.get(name) for column in columns]
+        same = len({json.dumps(value, sort_keys=True, default=str) for value in values}) == 1
+        if always or not same:
+            rows.append({"name": name, "values": values, "same": same})
+    return rows
 
 
 def diff_of(parts: Parts, old_id: str, new_id: str) -> dict[str, Any]:
@@ -64,7 +68,9 @@ def diff_of(parts: Parts, old_id: str, new_id: str) -> dict[str, Any]:
         return {"changed": [], "added": [], "removed": [], "diff": ""}
     old = {e.path: e for e in parts.snapshots.get(old_id).entries}
     new = {e.path: e for e in parts.snapshots.get(new_id).entries}
-    changed = sorted(p for p in old.keys() & new.keys() if old[p].digest != new[p].digest or old[p].target != new[p].target)
+    changed = sorted(
+        p for p in old.keys() & new.keys() if old[p].digest != new[p].digest or old[p].target != new[p].target
+    )
     added, removed = sorted(new.keys() - old.keys()), sorted(old.keys() - new.keys())
     lines: list[str] = []
     for path in sorted([*changed, *added, *removed]):
@@ -72,19 +78,16 @@ def diff_of(parts: Parts, old_id: str, new_id: str) -> dict[str, Any]:
             lines.append("… and more")
             break
         lines += unified(path, _text(parts, old.get(path)), _text(parts, new.get(path)))
-    return {"changed": sorted([*changed, *added, *removed]), "added": added, "removed": removed, "diff": "\n".join(lines)}
+    every = sorted([*changed, *added, *removed])
+    return {"changed": every, "added": added, "removed": removed, "diff": "\n".join(lines)}
 
 
 def unified(path: str, old: str | None, new: str | None) -> list[str]:
     """The lines of a unified diff; files that are no text are only named. Pure."""
     if old is None or new is None:
         return [f"Binary or large file {path} differs"]
-    return [
-        line.rstrip("\n") for line in difflib.unified_diff(
-            old.splitlines(), new.splitlines(), f"a/{path}" if old else "/dev/null", f"b/{path}" if new else "/dev/null",
-            lineterm="",
-        )
-    ]  # fmt: skip
+    names = f"a/{path}" if old else "/dev/null", f"b/{path}" if new else "/dev/null"
+    return list(difflib.unified_diff(old.splitlines(), new.splitlines(), *names, lineterm=""))
 
 
 def flat(value: Any, prefix: str = "") -> dict[str, Any]:
@@ -141,10 +144,14 @@ def _interpreter(run: Run) -> dict[str, Any]:
 
 
 def _configuration(run: Run) -> dict[str, Any]:
-    left = {k: v for k, v in run.config.items() if k not in ("environment", "interpreter", "python", "inputs", "secrets")}
-    inputs = {f"input {g['name']}": g.get("key") or g.get("path") for g in run.config.get("inputs") or ()}
-    samples = {f"sample of {g['name']}": g.get("sample") for g in run.config.get("inputs") or () if g.get("sample")}
-    return {"target": run.target, "node_count": run.node_count, "exit_code": run.exit_code, **flat(left), **inputs, **samples}
+    elsewhere = ("environment", "interpreter", "python", "inputs", "secrets", "notify")
+    found: dict[str, Any] = {"target": run.target, "node_count": run.node_count, "exit_code": run.exit_code}
+    found |= flat({k: v for k, v in run.config.items() if k not in elsewhere})
+    for given in run.config.get("inputs") or ():
+        found[f"input {given['name']}"] = given.get("key") or given.get("path")
+        if given.get("sample"):
+            found[f"sample of {given['name']}"] = given["sample"]
+    return found
 
 
 def _metrics(parts: Parts, runs: Sequence[Run]) -> list[dict[str, Any]]:
@@ -165,12 +172,13 @@ def _times(run: Run) -> dict[str, Any]:
     def between(a: float | None, b: float | None) -> float | None:
         return round(b - a, 3) if a is not None and b is not None else None
 
+    peak = run.usage.get("working_set_bytes_peak")
     return {
         "seconds waiting": between(run.submitted_at, run.started_at),
         "seconds running": between(run.started_at, run.ended_at),
         "attempts": run.attempt,
         "cpu seconds": run.usage.get("cpu_seconds"),
-        "peak working set (MiB)": run.usage["working_set_bytes_peak"] >> 20 if "working_set_bytes_peak" in run.usage else None,
+        "peak working set (MiB)": None if peak is None else peak >> 20,
     }
 
 

@@ -1,4 +1,4 @@
-"""What a run's script is given and what it says: metrics, files, checkpoints, inputs, secrets; and who hears of its end.
+"""What a script is given and what it says: metrics, files, checkpoints, inputs, secrets; and who hears of its end.
 
 `connect` joins these to a server's collect, orders and dispatch; nothing else needs to know of them.
 """

@@ -37,7 +37,11 @@ def look_at_url(url: str) -> dict[str, Any]:
         files = sorted(system.find(path, detail=True).items())
         seen = {"files": len(files), "tag": _tag([(name, _version(info)) for name, info in files])}
         return {"bytes": sum(int(i.get("size") or 0) for _, i in files), "seen": seen, "single": None}
-    return {"bytes": about.get("size"), "seen": {"tag": _tag([(path, _version(about))])}, "single": path.rsplit("/", 1)[-1]}
+    return {
+        "bytes": about.get("size"),
+        "seen": {"tag": _tag([(path, _version(about))])},
+        "single": path.rsplit("/", 1)[-1],
+    }
 
 
 def check_inputs(parts: Parts, config: Mapping[str, Any]) -> None:
@@ -131,9 +135,11 @@ def _read_remote(given: Mapping[str, Any], offset: int, size: int) -> bytes:
 def _file_system(url: str) -> tuple[Any, str]:
     scheme = urlsplit(url).scheme
     if scheme not in BY_FSSPEC:
-        raise UsageError(f"{url!r} is not a URL that can be read.", hint="http, https, " + ", ".join(sorted(BY_FSSPEC)) + ".")
+        raise UsageError(
+            f"{url!r} is not a URL that can be read.", hint="http, https, " + ", ".join(sorted(BY_FSSPEC)) + "."
+        )
     try:
-        import fsspec
+        import fsspec  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
         found: tuple[Any, str] = fsspec.core.url_to_fs(url)
         return found

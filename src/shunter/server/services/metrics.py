@@ -47,7 +47,8 @@ def series_of(parts: Parts, run_id: str, names: Sequence[str] = (), points: int 
         known = [m.name for m in parts.context.metrics.list(run_id)]
         raise NotFound(f"Run {run_id[:8]} logged no numbers as {missing[0]!r}.", hint=nearest(missing[0], known))
     return [
-        Series(m.name, m.count, m.last, m.min_value, m.max_value, thin(parts.context.metrics.points(m), points)) for m in listed
+        Series(m.name, m.count, m.last, m.min_value, m.max_value, thin(parts.context.metrics.points(m), points))
+        for m in listed
     ]
 
 
@@ -57,7 +58,9 @@ def read_metrics(store: Metrics, run_id: str, name: str | None = None) -> dict[s
         value = _numbers(store, metric) if metric.kind == NUMBER else shape(metric.kind, store.entries(metric))
         if metric.name in found:  # one name, logged in several ways
             before = found[metric.name]
-            value = [one for several in (before, value) for one in (several if isinstance(several, list) else [several])]
+            value = [
+                one for several in (before, value) for one in (several if isinstance(several, list) else [several])
+            ]
         found[metric.name] = value
     return found
 

@@ -1,9 +1,10 @@
-"""Tells people that a run is over: by webhook, or by a command on the server's machine. At least once, with patience."""
+"""Tells people that a run is over, by webhook or by a command on the server's machine: at least once, with patience."""
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import subprocess
 import threading
@@ -137,7 +138,8 @@ def message_of(run: Run, metrics: Mapping[str, Any]) -> dict[str, Any]:
         "status": str(run.status), "target": run.target, "exit_code": run.exit_code, "reason": run.reason,
         "error": {"code": run.error.code, "message": run.error.message} if run.error else None,
         "submitted_at": run.submitted_at, "started_at": run.started_at, "ended_at": run.ended_at,
-        "tags": dict(run.tags), "metrics": {k: v for k, v in metrics.items() if isinstance(v, int | float) and abs(v) < 1e308},
+        "tags": dict(run.tags),
+        "metrics": {k: v for k, v in metrics.items() if isinstance(v, int | float) and math.isfinite(v)},
     }  # fmt: skip
 
 
@@ -167,8 +169,10 @@ def run_command(command: str, message: Mapping[str, Any]) -> None:
     env = {k: v for k, v in os.environ.items() if k not in ("SHUNTER_TOKEN",)}
     env |= {"SHUNTER_RUN_ID": str(message["id"]), "SHUNTER_RUN_STATUS": str(message["status"]),
             "SHUNTER_RUN_NAME": str(message["name"]), "SHUNTER_RUN_TEXT": str(message["text"])}  # fmt: skip
-    done = subprocess.run(command, shell=True, input=json.dumps(message).encode(), env=env, timeout=COMMAND_SECONDS,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, check=False)  # fmt: skip
+    done = subprocess.run(
+        command, shell=True, input=json.dumps(message).encode(), env=env, timeout=COMMAND_SECONDS, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
     if done.returncode:
         said = done.stdout[-300:].decode("utf-8", "replace").strip()
         raise OSError(f"the command ended with exit code {done.returncode}" + (f": {said}" if said else ""))

@@ -59,7 +59,8 @@ def collect_garbage(
     grace_seconds: float = 3600.0,
 ) -> Freed:  # fmt: skip
     """Free what nothing refers to: snapshots and inputs without runs, folders of runs that were deleted, checkpoints of
-    runs that completed, pieces of files that never became whole. With `older_than_days`, also runs that ended before."""
+    runs that completed, pieces of files that never became whole. With `older_than_days`, also runs that ended earlier.
+    """
     if older_than_days is not None and older_than_days < 0:
         raise UsageError("`older_than_days` is negative.")
     freed = Freed(dry_run)
@@ -118,7 +119,9 @@ def _free_checkpoints(parts: Parts, runs: Iterable[Run], freed: Freed) -> None:
 def _free_snapshots(parts: Parts, runs: list[Run], freed: Freed, before: float, grace_seconds: float) -> None:
     used = snapshots_in_use(runs)
     unused = [found for found in parts.snapshots.ids() if found not in used and _is_old(parts, found, before)]
-    wanted = {e.digest for found in parts.snapshots.ids() if found not in unused for e in parts.snapshots.get(found).entries}
+    wanted = {
+        e.digest for found in parts.snapshots.ids() if found not in unused for e in parts.snapshots.get(found).entries
+    }
     for snapshot_id in unused:
         manifest = parts.snapshots.get(snapshot_id)
         alone = {e.digest: e.size for e in manifest.entries if e.kind == "file" and e.digest not in wanted}

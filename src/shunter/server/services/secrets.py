@@ -22,13 +22,19 @@ LONGEST = 64 << 10
 def set_secret(parts: Parts, workspace: str, name: str, value: str) -> dict[str, Any]:
     parts.workspaces.check(workspace)
     if not _NAME.fullmatch(name):
-        raise NameInvalid(f"{name!r} cannot be the name of a secret.", hint="Letters, digits, '_', '-' and '.', at most 127.")
+        raise NameInvalid(
+            f"{name!r} cannot be the name of a secret.", hint="Letters, digits, '_', '-' and '.', at most 127."
+        )
     if not value or len(value.encode("utf-8", "surrogateescape")) > LONGEST or "\0" in value:
         raise UsageError(f"{name}: a secret has between 1 and {LONGEST} bytes, none of them NUL.")
     parts.context.maskers.remember(workspace, name)
     new = parts.context.secrets.set(workspace, name, value, parts.clock())
     short = len(value) < SHORTEST
-    return {"name": name, "new": new, "warning": f"Shorter than {SHORTEST} characters: logs cannot hide it." if short else ""}
+    return {
+        "name": name,
+        "new": new,
+        "warning": f"Shorter than {SHORTEST} characters: logs cannot hide it." if short else "",
+    }
 
 
 def list_secrets(parts: Parts, workspace: str) -> list[dict[str, Any]]:
@@ -53,7 +59,9 @@ def secret_for_run(parts: Parts, run_id: str, name: str) -> str:
 def environment_for_run(parts: Parts, run_id: str) -> dict[str, str]:
     """The environment variables that carry the run's secrets."""
     run = parts.runs.get(run_id)
-    return {variable: parts.context.secrets.get(run.workspace, name) for variable, name in given_secrets(run.config).items()}
+    return {
+        variable: parts.context.secrets.get(run.workspace, name) for variable, name in given_secrets(run.config).items()
+    }
 
 
 def given_secrets(config: Mapping[str, Any]) -> dict[str, str]:
@@ -90,7 +98,7 @@ class Maskers:
             return None
         found = self._known.get(run.id)
         if found is None:
-            values = []
+            values: list[str] = []
             for name in given_secrets(run.config).values():
                 values.extend(self._older.get((run.workspace, name), ()))
                 try:

@@ -55,7 +55,7 @@ class Checkpoints:
         self.run_files = files
 
     def put(self, run_id: str, sha256: str, offset: int, data: bytes, total: int) -> int:
-        """Add a piece of a content and return how much is held: one more than its size when it is whole and verified."""
+        """Add a piece of a content and return how much is held: one more than its size when it is whole and right."""
         path = self.path(run_id, sha256)
         if path.exists():
             return total + 1
@@ -154,7 +154,8 @@ def sort_out(versions: Sequence[Version], keep: int) -> tuple[list[Version], lis
 
     The newest first in `versions`.
     """
-    kept, gone = [], []
+    kept: list[Version] = []
+    gone: list[Version] = []
     names: dict[int, list[str]] = {}
     count: dict[tuple[int, str], int] = {}
     for version in versions:

@@ -33,7 +33,8 @@ class Notices:
         if self.of(run_id):
             return
         rows = [
-            Notice(run_id, number, target, WAITING, 0, 0.0, "")._asdict() for number, target in enumerate(targets, start=1)
+            Notice(run_id, number, target, WAITING, 0, 0.0, "")._asdict()
+            for number, target in enumerate(targets, start=1)
         ]
         with self.database.begin() as connection:
             connection.execute(sa.insert(notices), rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,8 @@ class Secrets:
         from cryptography.fernet import InvalidToken
 
         try:
-            return self._fernet.decrypt(bytes(sealed)).decode("utf-8", "surrogateescape")
+            value: bytes = self._fernet.decrypt(bytes(sealed))
+            return value.decode("utf-8", "surrogateescape")
         except InvalidToken as error:
             raise ConfigError(
                 f"The secret {name!r} was sealed with another key.",
@@ -63,7 +65,7 @@ class Secrets:
             if not connection.execute(gone).rowcount:
                 raise NotFound(f"There is no secret {name!r}.", hint=self._hint(workspace, name))
 
-    def check(self, workspace: str, names: list[str]) -> None:
+    def check(self, workspace: str, names: Iterable[str]) -> None:
         """Raise NotFound, with the nearest name, when one of these is not there."""
         known = {found["name"] for found in self.list(workspace)}
         for name in names:
@@ -71,7 +73,10 @@ class Secrets:
                 raise NotFound(f"There is no secret {name!r}.", hint=self._hint(workspace, name))
 
     def _hint(self, workspace: str, name: str) -> str:
-        return nearest(name, [found["name"] for found in self.list(workspace)]) or f"`shunter secret set {name}` makes one."
+        return (
+            nearest(name, [found["name"] for found in self.list(workspace)])
+            or f"`shunter secret set {name}` makes one."
+        )
 
     @cached_property
     def _fernet(self) -> Any:
@@ -113,8 +118,10 @@ def _keyring_key(home: str) -> bytes:
         import keyring  # type: ignore[import-not-found,unused-ignore]
         from keyring.errors import KeyringError  # type: ignore[import-not-found,unused-ignore]
     except ImportError as error:
-        raise ConfigError("SHUNTER_KEYRING is set, and the package `keyring` is not installed.",
-                          hint="Install it beside Shunter, or unset SHUNTER_KEYRING to keep the key in a file.") from error  # fmt: skip
+        raise ConfigError(
+            "SHUNTER_KEYRING is set, and the package `keyring` is not installed.",
+            hint="Install it beside Shunter, or unset SHUNTER_KEYRING to keep the key in a file.",
+        ) from error
     from cryptography.fernet import Fernet
 
     try:
@@ -124,4 +131,6 @@ def _keyring_key(home: str) -> bytes:
             keyring.set_password(_SERVICE, home, found)
         return str(found).encode()
     except KeyringError as error:
-        raise ConfigError(f"The keyring cannot be used: {error}.", hint="Unset SHUNTER_KEYRING to keep the key in a file.") from error
+        raise ConfigError(
+            f"The keyring cannot be used: {error}.", hint="Unset SHUNTER_KEYRING to keep the key in a file."
+        ) from error

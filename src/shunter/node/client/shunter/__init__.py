@@ -1,4 +1,4 @@
-"""The `shunter` that a script finds inside a run: `shunter.run`, and all else from an installed package, if there is one.
+"""The `shunter` that a script finds inside a run: `shunter.run`, and all else from an installed package, if any.
 
 This tree lies first on the script's path, so it must not hide an installed `shunter`: that one's code is run in this
 module's place, and its folders are searched after ours.
@@ -27,7 +27,7 @@ def _installed():  # type: ignore[no-untyped-def]
 
 
 if __name__ == "shunter":  # the same files are also `shunter.node.client.shunter` of the installed package
-    _spec = _installed()
+    _spec = _installed()  # type: ignore[no-untyped-call]
     if _spec is not None:
         __path__ += [p for p in (_spec.submodule_search_locations or ()) if p not in __path__]
         __file__ = _spec.origin or __file__

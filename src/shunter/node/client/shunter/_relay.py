@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def ask(name, body=None, timeout_seconds=60.0):
     # type: (str, Optional[Dict[str, Any]], float) -> Any
-    """The answer to `POST /shunter/NAME`. Raises RunUsageError when it is refused, RunUnreachable when nobody answers."""
+    """The answer to `POST /shunter/NAME`. Raises RunUsageError when refused, RunUnreachable when nobody answers."""
     address = os.environ.get("SHUNTER_RELAY", "")
     if not address:
         raise RunUnreachable("%s: this run has no way to ask the server." % name)

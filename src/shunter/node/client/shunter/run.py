@@ -46,7 +46,7 @@ class Run:
         self._properties = {}  # type: Dict[str, str]
         self._over = False
         # The end of every line: which run it is about, when it is not the one whose stream this is.
-        self._end = '}\n' if parent is None else ',"r":"' + run_id + '"}\n'
+        self._end = "}\n" if parent is None else ',"r":"' + run_id + '"}\n'
         self._heads = {}  # type: Dict[Any, str]
 
     @classmethod
@@ -192,7 +192,7 @@ class Run:
 
     def upload_file(self, name, path_or_stream, datastore_name=None):
         # type: (str, Any, Optional[str]) -> None
-        """Keep a file under `name` in the run's files. It is copied now: what is done to it later makes no difference."""
+        """Keep a file under `name` in the run's files. It is copied now: what is done to it later does not matter."""
         if not hasattr(path_or_stream, "read") and not os.path.isfile(path_or_stream):
             raise RunUsageError("%s: there is no file %s." % (name, path_or_stream))
         self._keep(name, path_or_stream)
