@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from shunter.advisor.errors import MixedUnits, TooFewProbes
-from shunter.advisor.machines import MachineExample, pick_machine, predict_machines, usage_vector
+from shunter.advisor.machines import pick_machine, predict_machines, usage_vector
 from shunter.advisor.rules import RULES, reasons_for
+from shunter.advisor.similar import MachineExample
 from shunter.advisor.values import Machine, Point, Probe, Usage
 from shunter.advisor.verdict import VerdictExample, advise, macro_f1, size_verdict, verdict_of, verdict_vector
 

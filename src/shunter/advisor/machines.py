@@ -5,29 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
 from shunter.advisor.errors import MixedUnits, TooFewProbes
-from shunter.advisor.process import Process, fit_process
-from shunter.advisor.values import Array, Estimate, Machine, Probe, Usage, estimate_from_log
+from shunter.advisor.similar import MachineExample, Measured, similar_to
+from shunter.advisor.values import Estimate, Machine, Probe, Usage, estimate_from_log
 
-
-@dataclass(frozen=True)
-class MachineExample:
-    """One workload that was measured on many machine types: seconds and the usage vector per machine name.
-
-    `group` names what belongs together (the same program on other inputs); `fingerprint` its rows.
-    """
-
-    fingerprint: str
-    group: str
-    seconds: Mapping[str, float]
-    usage: Mapping[str, tuple[float, ...]]
-
-    def __hash__(self) -> int:
-        return hash(self.fingerprint)
+# Log spread of a measured time: the next run on the same machine.
+PROBED_SPREAD = 0.08
 
 
 @dataclass(frozen=True)
@@ -49,23 +35,18 @@ def predict_machines(
     """
     measured = _by_machine(probes)
     names = tuple(sorted(measured))
-    asked = tuple(machine.name for machine in machines)
-    learned = _learn(names, asked, tuple(sorted(examples, key=lambda example: example.fingerprint)))
-    if learned is None:
+    known = similar_to(names, tuple(machines), tuple(sorted(examples, key=lambda example: example.fingerprint)))
+    if not known.is_enough:
         raise TooFewProbes(
             f"too few workloads were measured on {' and '.join(names)}", hint="Probe on a machine type of the catalog."
         )
-    process, outputs = learned
-    features, level = _features([measured[name] for name in names])
-    mean, sd = process.predict(features)
-    out = {}
-    for machine in machines:
-        if machine.name in measured:
-            out[machine.name] = estimate_from_log(math.log(measured[machine.name][0]), 0.08)
-        elif machine.name in outputs:
-            column = outputs.index(machine.name)
-            out[machine.name] = estimate_from_log(float(mean[0, column]) + level, float(sd[0, column]))
-    return out
+    logs = tuple(math.log(measured[name][0]) for name in names)
+    found = known.log_seconds(Measured(logs, tuple(measured[name][1] for name in names)))
+    wider = 1.0 if len(names) > 1 else 1.15
+    out = {name: estimate_from_log(log, PROBED_SPREAD) for name, log in zip(names, logs, strict=True)}
+    for name, log, spread in zip(known.outputs, found, known.spread, strict=True):
+        out[name] = estimate_from_log(float(log), float(spread) * wider)
+    return {machine.name: out[machine.name] for machine in machines if machine.name in out}
 
 
 def pick_machine(times: Mapping[str, Estimate], machines: Sequence[Machine], by: str = "cost") -> Pick:
@@ -129,29 +110,3 @@ def _by_machine(probes: Sequence[Probe]) -> dict[str, tuple[float, tuple[float, 
         middle = tuple(float(x) for x in np.median(np.array(vectors), axis=0))
         out[name] = (float(np.median([probe.seconds for probe in group])), middle)
     return out
-
-
-def _features(measured: Sequence[tuple[float, tuple[float, ...]]]) -> tuple[Array, float]:
-    logs = [math.log(seconds) for seconds, _ in measured]
-    level = sum(logs) / len(logs)
-    row = [level, *[log - level for log in logs[1:]]]
-    for _, vector in measured:
-        row.extend(vector)
-    return np.array([row]), level
-
-
-@lru_cache(maxsize=64)
-def _learn(
-    names: tuple[str, ...], asked: tuple[str, ...], examples: tuple[MachineExample, ...]
-) -> tuple[Process, tuple[str, ...]] | None:
-    usable = [e for e in examples if all(name in e.seconds and name in e.usage for name in names)]
-    enough = max(3, len(usable) // 2)
-    outputs = tuple(n for n in asked if n not in names and sum(n in e.seconds for e in usable) >= enough)
-    if len(usable) < 3 or not outputs:
-        return None
-    rows, targets = [], []
-    for example in usable:
-        row, level = _features([(example.seconds[name], example.usage[name]) for name in names])
-        rows.append(row[0])
-        targets.append([math.log(example.seconds[n]) - level if n in example.seconds else math.nan for n in outputs])
-    return fit_process(np.array(rows), np.array(targets), [example.group for example in usable]), outputs

@@ -15,10 +15,10 @@ from typing import Any, Protocol, TypeVar
 from shunter.advisor.clusters import ClusterExample
 from shunter.advisor.counts import CountExample, CountRun
 from shunter.advisor.gpus import GpuExample, GpuRun
-from shunter.advisor.machines import MachineExample
 from shunter.advisor.memory import MemoryExample
 from shunter.advisor.placement import PlacementExample
 from shunter.advisor.samples import SampleExample, TimeSample
+from shunter.advisor.similar import MachineExample
 from shunter.advisor.values import Machine
 from shunter.advisor.verdict import VerdictExample
 
@@ -85,7 +85,7 @@ def examples_from(kind: str, rows: Sequence[Mapping[str, Any]]) -> tuple[Any, ..
 
 def _machine_example(row: Mapping[str, Any]) -> MachineExample:
     usage = {name: tuple(vector) for name, vector in row["usage"].items()}
-    return MachineExample(row["fingerprint"], row["group"], dict(row["seconds"]), usage)
+    return MachineExample(row["fingerprint"], row["group"], dict(row["seconds"]), usage, tuple(row["numbers"]))
 
 
 def _sample_example(row: Mapping[str, Any]) -> SampleExample:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from shunter.advisor.clusters import Candidate, ClusterExample, learn_cluster
 from shunter.advisor.evaluate.tables import Row, fingerprint, group_rows, middle, number, read_table
-from shunter.advisor.machines import MachineExample, usage_vector
+from shunter.advisor.machines import usage_vector
 from shunter.advisor.memory import MemoryExample
+from shunter.advisor.similar import MachineExample
 from shunter.advisor.values import Machine, Usage
 from shunter.advisor.verdict import VerdictExample, verdict_vector
 
@@ -140,7 +141,12 @@ def machine_examples(workloads: list[Workload], machines: dict[str, Machine]) ->
             vectors = [usage_vector(run.usage, machines[name], run.seconds) for run in runs]
             usage[name] = tuple(round(middle(column), 4) for column in zip(*vectors, strict=True))
         seconds = {name: round(workload.seconds(name), 2) for name in workload.runs}
-        out.append(MachineExample(workload.fingerprint, workload.group, seconds, usage))
+        numbers: tuple[float, ...] = ()
+        if len(seconds) >= 8:
+            candidates = [Candidate(machines[name], 1) for name in seconds]
+            learned = learn_cluster("", "", candidates, list(seconds.values()), [True] * len(seconds))
+            numbers = learned.numbers
+        out.append(MachineExample(workload.fingerprint, workload.group, seconds, usage, numbers))
     return out
 
 

@@ -12,11 +12,12 @@ from shunter.advisor.clusters import Candidate, ClusterExample
 from shunter.advisor.evaluate import scout
 from shunter.advisor.evaluate.results import Case, Result, checked, summed_up
 from shunter.advisor.evaluate.tables import middle
-from shunter.advisor.machines import MachineExample, pick_machine, predict_machines
+from shunter.advisor.machines import pick_machine, predict_machines
 from shunter.advisor.memory import MemoryExample, MemorySample, predict_peak_memory
 from shunter.advisor.priors import Examples, others
 from shunter.advisor.samples import TimeSample, predict_full_time
 from shunter.advisor.search import Goal, Search
+from shunter.advisor.similar import MachineExample
 from shunter.advisor.values import Machine, Point, Probe
 from shunter.advisor.verdict import macro_f1, size_verdict, verdict_of
 
