@@ -398,7 +398,9 @@ class Launcher:
             if provide.has_checkpoints(self.folder):
                 last = self.checkpoints or provide.checkpoint_pusher(self.folder, self.job, self.spool.hear, patience)
                 last.finish(lambda: False, killed=(outcome or {}).get("signal") is not None)
-            self.spool.push_uploads(patience)
+            if next(self.spool.uploads(), None) is not None:
+                self.spool.push_all(None, patience)  # an upload may be for a child that the server has yet to hear of
+                self.spool.push_uploads(patience)
             for top in ("outputs", "logs"):
                 if next(workfolder.kept_files(self.work, top), None) is not None:
                     self.spool.mark({"ended": {"at": time.time()}})
