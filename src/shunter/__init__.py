@@ -17,6 +17,8 @@ _PUBLIC = {
     "Compute": "shunter.sdk.compute",
     "ScriptRunConfig": "shunter.sdk.config",
     "RunConfiguration": "shunter.sdk.config",
+    "Environment": "shunter.sdk.environment",
+    "Container": "shunter.sdk.environment",
     "ShunterError": "shunter.errors",
     "RunFailed": "shunter.errors",
 }

@@ -18,7 +18,7 @@ from shunter.errors import EnvironmentInvalid
 from shunter.model import environment as model
 from shunter.model.environment import Container, Mount
 
-__all__ = ["Container", "Environment", "Mount", "environment_wire", "from_name_or_file"]
+__all__ = ["Container", "Environment", "Mount", "default_environment", "environment_wire", "from_name_or_file"]
 
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,127}(:[A-Za-z0-9._-]{1,64})?")
 
@@ -94,6 +94,27 @@ def environment_wire(environment: model.Environment | str | Mapping[str, Any] | 
     if isinstance(environment, model.Environment):
         return environment.to_wire()
     return model.Environment.from_wire(environment).to_wire()
+
+
+def default_environment(folder: Path, files: Sequence[str] | None = None) -> tuple[Environment, str]:
+    """What a folder needs away from home, and in words where that comes from.
+
+    Its own requirements, pyproject or conda file; without one the packages that its scripts import, at the versions
+    that are installed here.
+    """
+    from shunter.sdk.environment_files import find
+    from shunter.sdk.imports import imported
+
+    own = find(folder)
+    if own is not None:
+        return Environment.from_file(own), f"Environment: from {own.relative_to(folder)}"
+    found = imported(folder, files)
+    words = (
+        "Environment: " + (", ".join(found.packages) or "no packages") + " (what the scripts import, as installed here)"
+    )
+    if found.unknown:
+        words += f"; not installed here, so left out: {', '.join(found.unknown)}"
+    return Environment(packages=found.packages), words
 
 
 def from_name_or_file(text: str) -> Environment | str:

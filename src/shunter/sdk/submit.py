@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from shunter.errors import NotFound, SnapshotUnknown, UsageError, nearest
 from shunter.home import HomeFolder
 from shunter.sdk.config import RunConfiguration
+from shunter.sdk.environment import default_environment
 from shunter.sdk.snapshots import Frozen, freeze
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Above this a snapshot asks first. A setting, not a limit: `max_snapshot_bytes=None` lifts it.
 LARGE_BYTES = 300 << 20
+#: The target on which a run gets the interpreter that submits it.
+LOCAL = "local"
 
 Progress = Callable[[str, int, int], None]
 
@@ -41,6 +44,7 @@ def submit(
     max_snapshot_bytes: int | None = LARGE_BYTES,
     progress: Progress | None = None,
     on_frozen: Callable[[Frozen], None] | None = None,
+    on_environment: Callable[[str], None] | None = None,
     **options: Any,
 ) -> Run:
     """Submit a script. `options` are attributes of RunConfiguration and win over those of `run_config`."""
@@ -54,6 +58,11 @@ def submit(
     if on_frozen is not None:
         on_frozen(frozen)
     wire = config.to_wire()
+    if config.environment is None and config.target != LOCAL:
+        environment, words = default_environment(folder, [e.path for e in frozen.manifest.entries])
+        wire["environment"] = environment.to_wire()
+        if on_environment is not None:
+            on_environment(words)
     wire.setdefault("interpreter", sys.executable)
     if workspace.client.is_loopback and config.target == "local":
         wire["interpreter"] = sys.executable

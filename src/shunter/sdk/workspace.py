@@ -15,6 +15,7 @@ from shunter.sdk.connect import connect
 if TYPE_CHECKING:
     from shunter.sdk.compute import Computes
     from shunter.sdk.environment import Environment
+    from shunter.sdk.environments import Environments
     from shunter.sdk.experiment import Experiment
     from shunter.sdk.run import Run
     from shunter.sdk.secrets import Secrets
@@ -73,6 +74,13 @@ class Workspace:
         from shunter.sdk.compute import Computes
 
         return Computes(self)
+
+    @property
+    def environments(self) -> Environments:
+        """The environments: `ws.environments.register(environment)`, `get(name)`, `list()`, `curated()`, `lock(…)`."""
+        from shunter.sdk.environments import Environments
+
+        return Environments(self)
 
     @property
     def secrets(self) -> Secrets:

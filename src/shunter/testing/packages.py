@@ -110,8 +110,8 @@ class Index:
 
 
 def make_conda_package(
-    channel: Path, name: str, version: str = "1.0", depends: Sequence[str] = (), files: Mapping[str, bytes] | None = None,
-    subdir: str = "noarch", trees: Mapping[str, Path] | None = None,
+    channel: Path, name: str, version: str = "1.0", depends: Sequence[str] = (), *,
+    files: Mapping[str, bytes] | None = None, subdir: str = "noarch", trees: Mapping[str, Path] | None = None,
 ) -> Path:  # fmt: skip
     """A conda package. `files` by path; `trees` puts whole folders at a path; noarch ones are Python packages."""
     python = subdir == "noarch"
@@ -130,7 +130,8 @@ def make_conda_package(
         **({"noarch": "python"} if python else {"arch": "x86_64", "platform": "linux"}),
     }  # fmt: skip
     paths = [{"_path": path, "path_type": "softlink" if isinstance(x, Path) and x.is_symlink() else "hardlink",
-              "sha256": hashlib.sha256(_bytes(x)).hexdigest(), "size_in_bytes": len(_bytes(x))} for path, x in entries]  # fmt: skip
+              "sha256": hashlib.sha256(_bytes(x)).hexdigest(), "size_in_bytes": len(_bytes(x))}
+             for path, x in entries]  # fmt: skip
     (channel / subdir).mkdir(parents=True, exist_ok=True)
     package = channel / subdir / f"{name}-{version}-{build}.tar.bz2"
     with tarfile.open(package, "w:bz2", compresslevel=1) as out:
@@ -162,7 +163,8 @@ def _index(channel: Path, subdir: str, about: Mapping[str, Any], package: Path) 
         if one == subdir:
             data = package.read_bytes()
             known["packages"][package.name] = {
-                **about, "size": len(data), "md5": hashlib.md5(data).hexdigest(), "sha256": hashlib.sha256(data).hexdigest(),
+                **about, "size": len(data), "md5": hashlib.md5(data).hexdigest(),
+                "sha256": hashlib.sha256(data).hexdigest(),
             }  # fmt: skip
         file.write_text(json.dumps(known))
 

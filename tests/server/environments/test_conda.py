@@ -70,12 +70,13 @@ def test_a_conda_lock_is_installed_with_pip_packages_around_it(
 
     folder = tmp_path / "node" / "launches" / "one"
     folder.mkdir(parents=True)
+    said: list[str] = []
     spec = job_environment(asked, lock, Settings())
     prepared = environments.prepare(
-        spec, str(folder), str(tmp_path / "node"), str.strip, lambda: False, {"tools": tools(conda=True)}
+        spec, str(folder), str(tmp_path / "node"), said.append, lambda: False, {"tools": tools(conda=True)}
     )
 
-    code = "import alpha, beta, gamma, numpy; print(alpha.__version__, beta.__version__, gamma.__version__, numpy.__version__)"
+    code = "import alpha, beta, gamma, numpy; print(*(m.__version__ for m in (alpha, beta, gamma, numpy)))"
     assert run_python(prepared.argv_prefix[0], code) == "2.0 1.2 3.0 1.26.4"
     assert prepared.facts["python"] == VERSION
     assert prepared.env["CONDA_PREFIX"] == str(Path(prepared.argv_prefix[0]).parent.parent)

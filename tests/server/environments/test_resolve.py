@@ -155,7 +155,8 @@ def test_a_wheelhouse_serves_a_node_that_is_offline(index: Index) -> None:
 def test_a_uv_lock_is_taken_as_the_lock_it_is(index: Index, tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
-    text = f'[project]\nname = "p"\nversion = "0"\nrequires-python = ">=3.9"\ndependencies = ["alpha<2"]\n[tool.uv]\nindex-url = "{index.url}"\n'
+    text = '[project]\nname = "p"\nversion = "0"\nrequires-python = ">=3.9"\ndependencies = ["alpha<2"]\n'
+    text += f'[tool.uv]\nindex-url = "{index.url}"\n'
     (project / "pyproject.toml").write_text(text)
     subprocess.run([pypi.find_uv(), "lock", "--quiet"], cwd=project, check=True)
     make_wheel(index.folder, "alpha", "1.9", ["beta"])

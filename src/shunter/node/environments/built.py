@@ -122,6 +122,7 @@ def _build(work, base, build):
     try:
         at_work(folder, os.getpid())
         found = build(work, folder)
+        found["lock_id"] = work.spec["lock_id"]
         found["seconds"] = round(time.monotonic() - began, 3)
         contract.write_whole(base + ".json", json.dumps(found).encode(), sync=True)
     except BaseException as error:
@@ -239,6 +240,10 @@ def _hold(base):
     except OSError:
         pass
     _held.append(lock)
+    try:
+        os.utime(lock)  # when it was last used, for whoever cleans up
+    except OSError:
+        pass
     return True
 
 
