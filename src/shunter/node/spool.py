@@ -74,17 +74,23 @@ class Spool:
         """Push until everything is home, the mark `last` in the final report. Waits as long as it takes."""
         tries = 0
         while True:
+            before = (sum(self.held.values()), len(self.marks))
             try:
-                frames, whole = self._frames()
+                _, whole = self._frames()
                 if whole and last is not None:
                     self.marks.append(last)
                     last = None
                 if self.push() and not self.behind():
                     return
-                tries = 0
+                if before != (sum(self.held.values()), len(self.marks)):
+                    tries = 0
+                    continue
             except (OSError, Refused):
-                tries += 1
-                time.sleep(patience(tries))
+                pass
+            if not os.path.isdir(self.folder):
+                raise Unwanted("the launch's folder is gone")
+            tries += 1
+            time.sleep(patience(tries))
 
     def _take(self, answer):
         # type: (Dict[str, Any]) -> None
