@@ -75,7 +75,8 @@ STORIES: dict[str, Callable[[Path], str]] = {
 
 
 def main() -> int:
-    print("# What Shunter survives\n\nMade by `scripts/soak` with real processes and `kill -9`.\n\n| what | result | seconds |\n|---|---|---|")
+    print("# What Shunter survives\n\nMade by `scripts/soak` with real processes and `kill -9`.\n")
+    print("| what | result | seconds |\n|---|---|---|", flush=True)
     bad = 0
     for name, story in STORIES.items():
         if sys.argv[1:] and name not in sys.argv[1:]:

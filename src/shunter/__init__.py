@@ -23,7 +23,7 @@ _PUBLIC = {
     "RunFailed": "shunter.errors",
 }
 
-__all__ = ["__version__", *_PUBLIC]  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604 - the keys are strings
 
 
 def __getattr__(name):  # type: ignore[no-untyped-def]

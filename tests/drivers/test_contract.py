@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from shunter.drivers.registry import DRIVERS, driver_class
 from shunter.sdk.workspace import Workspace
 from shunter.testing.drivers import DriverContract
-
-import pytest
 
 
 class TestLocal(DriverContract):

@@ -11,9 +11,9 @@ import pytest
 
 import shunter
 from shunter.errors import AuthError, Infeasible, NameInvalid, NotFound, ShunterError, SnapshotError, UsageError
+from shunter.home import HomeFolder
 from shunter.sdk.client import Client
 from shunter.server.app import build, create_app
-from shunter.home import HomeFolder
 
 pytestmark = pytest.mark.usefixtures("module_home")
 

@@ -10,8 +10,8 @@ import pytest
 
 import shunter
 from shunter.errors import NotFound, RunFailed
-from shunter.sdk.connect import connect, status, stop
 from shunter.home import HomeFolder
+from shunter.sdk.connect import connect, status, stop
 from shunter.testing.house import House, wait_until
 
 pytestmark = pytest.mark.usefixtures("module_home")
@@ -63,7 +63,10 @@ def test_what_runs_is_what_was_there_at_submit(ws: shunter.Workspace, tmp_path: 
 
 
 def test_the_log_is_live_and_needs_no_newline(ws: shunter.Workspace, tmp_path: Path) -> None:
-    code = "import sys, time, os\nsys.stdout.write('50 %')\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.02)\nprint(' done')\n"
+    code = (
+        "import sys, time, os\nsys.stdout.write('50 %')\n"
+        "while not os.path.exists(sys.argv[1]): time.sleep(0.02)\nprint(' done')\n"
+    )
     gate = tmp_path / "gate"
     run = ws.submit("train.py", source_directory=write(tmp_path / "src", code), arguments=[gate])
     seen = b""
@@ -186,7 +189,7 @@ def test_stop_ends_the_server_and_runs_go_on(house: House, tmp_path: Path) -> No
     gate = tmp_path / "gate"
     code = "import sys, time, os\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.02)\nprint('went on')\n"
     run = ws.submit("train.py", source_directory=write(tmp_path / "src", code), arguments=[gate])
-    wait_until(lambda: house.scripts(), what="the script's start")
+    wait_until(house.scripts, what="the script's start")
     assert stop(HomeFolder(house.home))
     assert house.server is None
     gate.touch()
@@ -225,7 +228,10 @@ def test_delete_means_delete(ws: shunter.Workspace, tmp_path: Path, module_home:
 
 def test_outputs_so_far_can_be_asked_for_while_it_runs(ws: shunter.Workspace, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    code = "import sys, time, os\nopen('outputs/part.txt','w').write('half')\nprint('go', flush=True)\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.02)\n"
+    code = (
+        "import sys, time, os\nopen('outputs/part.txt','w').write('half')\nprint('go', flush=True)\n"
+        "while not os.path.exists(sys.argv[1]): time.sleep(0.02)\n"
+    )
     run = ws.submit("train.py", source_directory=write(tmp_path / "src", code), arguments=[gate])
     wait_until(lambda: "go" in run.logs())
     assert [f["path"] for f in run.files(refresh=True)] == ["outputs/part.txt"]

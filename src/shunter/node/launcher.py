@@ -85,7 +85,8 @@ class Launcher:
             workfolder.write_out(self.job["layout"], self.work)
         except OSError as error:
             words = script.disk_full(self.folder) if error.errno in (28, 122) else {
-                "code": "snapshot_unwritable", "message": "The snapshot could not be written out: " + str(error), "hint": ""}  # fmt: skip
+                "code": "snapshot_unwritable", "hint": "", "message": "The snapshot could not be written out: " + str(error),
+            }  # fmt: skip
             return self._never_started(dict(words, kind="failed"))
         prepared = None
         if self.job.get("environment"):
@@ -193,7 +194,7 @@ class Launcher:
             words = error.words()
         except OSError as error:
             words = script.disk_full(self.folder) if error.errno in (28, 122) else {
-                "code": "environment_failed", "message": "The environment could not be prepared: " + str(error), "hint": ""}  # fmt: skip
+                "code": "environment_failed", "hint": "", "message": "The environment could not be prepared: " + str(error)}  # fmt: skip
             words["kind"] = "failed"
         finally:
             for one in pushing:
@@ -276,15 +277,20 @@ class Launcher:
     def _open_relay(self) -> None:
         """Listen for the script's questions. A node that cannot is one without answers, not without runs."""
         try:
-            self.relay = Relay(self.folder, self.job, self.spool, lambda: self.pusher and self.pusher.hurry())
+            self.relay = Relay(self.folder, self.job, self.spool, self._hurry)
         except OSError:
             self.relay = None
+
+    def _hurry(self) -> None:
+        if self.pusher is not None:
+            self.pusher.hurry()
 
     def _rest(self, seconds):
         # type: (float) -> None
         """Sleep until a signal, a first call of the script, or for `seconds`. Look after checkpoints on the way."""
         listening = self.relay if self.relay is not None and not self.relay.is_open else None
-        ready = select.select([self._wake_read, listening] if listening else [self._wake_read], [], [], seconds)[0]
+        waiting = [self._wake_read, listening] if listening else [self._wake_read]  # type: List[Any]
+        ready = select.select(waiting, [], [], seconds)[0]
         if self._wake_read in ready:
             os.read(self._wake_read, 512)
         if listening is not None and listening in ready:
@@ -324,7 +330,7 @@ class Launcher:
     def _node_is_gone(self) -> bool:
         """On a cluster, the process that stands for this node: nothing runs on without it."""
         watch = self.job.get("watch")
-        return bool(watch) and not contract.is_alive(int(watch[0]), int(watch[1]))
+        return watch is not None and not contract.is_alive(int(watch[0]), int(watch[1]))
 
     def _deadline(self) -> float:
         limit = self.job.get("max_duration_seconds")
@@ -394,6 +400,7 @@ class Launcher:
     def _bring_home(self, outcome):
         # type: (Optional[Dict[str, Any]]) -> None
         outcome = outcome or contract.read_json(os.path.join(self.folder, "outcome"))
+        self.spool.over = True
         try:
             if provide.has_checkpoints(self.folder):
                 last = self.checkpoints or provide.checkpoint_pusher(self.folder, self.job, self.spool.hear, patience)

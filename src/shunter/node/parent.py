@@ -19,7 +19,7 @@ from shunter.node import contract, launcher
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Dict, Optional
+    from typing import Any, Callable, Dict, List, Optional
 
 IDLE_SECONDS = 3600.0
 PR_SET_CHILD_SUBREAPER = 36
@@ -74,7 +74,8 @@ class Parent:
         self._adopt_orphans()
         quiet_since = time.monotonic()
         while not self.stopping:
-            ready = select.select([self.listener, self.wake_read, *self.connections.values()], [], [], 60.0)[0]
+            waiting = [self.listener, self.wake_read, *self.connections.values()]  # type: List[Any]
+            ready = select.select(waiting, [], [], 60.0)[0]
             for one in ready:
                 if one is self.listener:
                     connection, _ = self.listener.accept()
@@ -83,7 +84,6 @@ class Parent:
                 elif one is self.wake_read:
                     os.read(self.wake_read, 4096)
                 else:
-                    assert isinstance(one, socket.socket)
                     self._hear(one)
             self._reap()
             if ready or self.launchers:

@@ -129,11 +129,12 @@ def describe_end(status, asked, oom_before, log, facts):
         return dict(
             found,
             code="max_duration",
-            message="The script ran longer than the " + str(facts.get("max_duration_seconds")) + " s it was given, and was stopped.",
+            message="It ran longer than the " + str(facts.get("max_duration_seconds")) + " s it was given, and was stopped.",
             hint="Submit it again with a larger --max-duration.",
         )
     if asked == "node":
-        return dict(found, kind="lost", code="node_lost", hint="", message="Its node left the cluster, and the script was ended with it.")
+        words = "Its node left the cluster, and the script was ended with it."
+        return dict(found, kind="lost", code="node_lost", hint="", message=words)
     if asked == "lease":
         return dict(
             found, kind="lost", code="lease_lost", hint="",

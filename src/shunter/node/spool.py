@@ -35,6 +35,7 @@ class Spool:
         self.wanted = []  # type: List[str]
         self.heard_at = time.monotonic()
         self.collect = job.get("collect", "push")
+        self.over = False
 
     def mark(self, header):
         # type: (Dict[str, Any]) -> None
@@ -131,7 +132,10 @@ class Spool:
                 return frames, False
             data = self._read(name, offset, min(room, size - offset))
             if data:
-                frames.append(({"stream": name, "offset": offset, "size": len(data)}, data))
+                header = {"stream": name, "offset": offset, "size": len(data)}  # type: Dict[str, Any]
+                if self.over and offset + len(data) == size:
+                    header["last"] = True  # nothing will follow: a secret half said is not waited for
+                frames.append((header, data))
                 room -= len(data)
             if offset + len(data) < size:
                 return frames, False
@@ -163,7 +167,8 @@ class Spool:
         while files:
             try:
                 if self.collect == "move":
-                    self._take(self.home.post([({"move": path, "total": size, "mtime": mtime / 1e9}, b"") for path, size, mtime in files]))
+                    moves = [({"move": path, "total": size, "mtime": at / 1e9}, b"") for path, size, at in files]
+                    self._take(self.home.post(moves))
                     return
                 path, size, mtime = files[0]
                 self._send_one(path, size, mtime)
@@ -194,7 +199,8 @@ class Spool:
             data = self._read(name, offset, min(4 * CHUNK_BYTES, size - offset))
             if not data:
                 return
-            self._take(self.home.post([({"stream": name, "offset": offset, "size": len(data), "total": size}, data)]))
+            header = {"stream": name, "offset": offset, "size": len(data), "total": size, "last": offset + len(data) == size}
+            self._take(self.home.post([(header, data)]))
 
     def post_pieces(self, frames):
         # type: (List[Frame]) -> Dict[str, int]
@@ -244,8 +250,9 @@ class Spool:
 
     def extent(self):
         # type: () -> Tuple[Dict[str, int], List[str]]
-        """How much there is now: streams with their sizes, and uploads."""
-        return dict(self._streams()), [path for path, _, _ in self.uploads()]
+        """How much the script has said and uploaded by now. Its log is not waited for: it is brought home anyway."""
+        sizes = {name: size for name, size in self._streams() if name == "metrics"}
+        return sizes, [path for path, _, _ in self.uploads()]
 
     def has_reached(self, extent):
         # type: (Tuple[Dict[str, int], List[str]]) -> bool

@@ -103,7 +103,9 @@ class Run:
             raise RunFailed(error.get("message", "The run failed."), hint=error.get("hint", ""))
         return self
 
-    def follow(self, *, offset: int = 0, attempt: int = 0, node: int = 0, timeout_seconds: float | None = None) -> Iterator[bytes]:
+    def follow(
+        self, *, offset: int = 0, attempt: int = 0, node: int = 0, timeout_seconds: float | None = None
+    ) -> Iterator[bytes]:
         """The log as it comes, until the run is over; goes on after a lost connection and over attempts."""
         until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         while until is None or time.monotonic() < until:
@@ -127,7 +129,8 @@ class Run:
 
     def logs(self, *, attempt: int = 0, node: int = 0) -> str:
         """All the run has said so far."""
-        chunks, offset = [], 0
+        chunks: list[bytes] = []
+        offset = 0
         while True:
             query = {"offset": offset, "attempt": attempt, "node": node}
             answer = self.workspace.client.raw("GET", self.path + "/log", query=query)
@@ -148,7 +151,8 @@ class Run:
         base = Path(output)
         wanted = [f for f in self.files() if f["path"].startswith(prefix)]
         if prefix and not wanted:
-            raise UsageError(f"Run {self.id[:8]} has no file that begins with {prefix!r}.", hint="`shunter run files` lists them.")
+            hint = f"`shunter run files {self.id[:8]}` lists them."
+            raise UsageError(f"Run {self.id[:8]} has no file that begins with {prefix!r}.", hint=hint)
         total, sent = sum(f["bytes"] for f in wanted), 0
         for entry in wanted:
             target = base / entry["path"]

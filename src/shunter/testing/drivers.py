@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
@@ -37,7 +38,7 @@ class DriverContract:
     The scripts and the tests share files: a target whose nodes do not see this machine's disk overrides `shared`.
     """
 
-    options: dict[str, object] = {}  # noqa: RUF012 - what a submit to this target needs beside its name
+    options: ClassVar[dict[str, Any]] = {}  # what a submit to this target needs beside its name
 
     @pytest.fixture
     def ws(self, home: Path) -> Workspace:
@@ -72,7 +73,7 @@ class DriverContract:
     def test_cancel_may_be_repeated_and_leaves_nothing(self, ws: Workspace, target: str, shared: Path, tmp_path: Path) -> None:
         source = self.write(tmp_path, GATED)
         run = ws.submit("train.py", source_directory=source, arguments=[shared / "never", 0], target=target,
-                        grace_seconds=0.5, **self.options)  # type: ignore[arg-type]  # fmt: skip
+                        grace_seconds=0.5, **self.options)  # fmt: skip
         wait_until(lambda: "on" in run.logs(), 120, "the first line")
         run.cancel()
         run.cancel()

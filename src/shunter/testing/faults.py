@@ -161,7 +161,7 @@ def kill_the_server_again_and_again(house: House, batch: Batch, kills: int, coun
 
 def kill_some(house: House, batch: Batch, what: str) -> frozenset[str]:
     """Kill the warm parent, a launcher, a script, or all of them as a reboot would. Returns the runs that were killed."""
-    wait_until(lambda: house.scripts(), 30, "a running script")
+    wait_until(house.scripts, 30, "a running script")
     time.sleep(batch.random.uniform(0.0, 0.2))
     lost: set[str] = set()
     if what in ("parent", "all") and house.parent:

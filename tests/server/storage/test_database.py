@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,9 +47,14 @@ def test_a_newer_database_is_refused_in_words(tmp_path: Path) -> None:
 def test_a_failed_transaction_leaves_nothing_and_the_next_works(tmp_path: Path) -> None:
     database = Database.open(sqlite_url(tmp_path / "a.db"))
     row = {"name": "a", "value": "1"}
-    with pytest.raises(RuntimeError), database.begin() as connection:
-        connection.execute(sa.insert(schema.settings), row)
-        raise RuntimeError
+
+    def fail() -> None:
+        with database.begin() as connection:
+            connection.execute(sa.insert(schema.settings), row)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
     with database.begin() as connection:
         connection.execute(sa.insert(schema.settings), row)
     with database.read() as connection:
@@ -66,12 +72,13 @@ def a_run(index: int = 0, **changes: object) -> Run:
 
 
 @pytest.fixture(params=["sql", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> RunStore:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunStore]:
     if request.param == "memory":
-        return MemoryRuns()
+        yield MemoryRuns()
+        return
     database = Database.open(sqlite_url(tmp_path / "a.db"))
-    request.addfinalizer(database.close)
-    return SqlRuns(database)
+    yield SqlRuns(database)
+    database.close()
 
 
 def test_what_is_applied_is_what_is_read(store: RunStore) -> None:

@@ -5,8 +5,13 @@
 
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 
 def _start():
+    # type: () -> None
     import _thread
     import atexit
     import os
@@ -15,6 +20,7 @@ def _start():
     lock = _thread.allocate_lock()
 
     def flush():
+        # type: () -> None
         pause = 0.01
         while True:
             time.sleep(pause)
@@ -26,12 +32,14 @@ def _start():
                     pass
 
     def stop():
+        # type: () -> None
         # Held for ever from here on: a thread that is frozen inside a flush would end the interpreter fatally.
         lock.acquire()
 
     before = sys.excepthook
 
     def excepthook(kind, error, trace):
+        # type: (Any, Any, Any) -> None
         try:
             sys.stdout.flush()  # else the traceback stands before the lines that led to it
         except Exception:
@@ -46,6 +54,7 @@ def _start():
 
 
 def _chain():
+    # type: () -> None
     """Hand over to the sitecustomize that would have been found without ours. No imports: importlib costs 7 ms."""
     import os
 

@@ -52,7 +52,8 @@ class Sampler:
         self._last = (now, cpu, working_set)
         self.peak_bytes = max(self.peak_bytes, working_set)
         self.samples += 1
-        line = {"at": round(time.time(), 3), "cpu_seconds": round(cpu, 3), "working_set_bytes": working_set, "processes": len(pids)}
+        line = {"at": round(time.time(), 3), "cpu_seconds": round(cpu, 3), "working_set_bytes": working_set}
+        line["processes"] = len(pids)
         try:
             with open(self.stream, "a") as file:
                 file.write(json.dumps(line) + "\n")

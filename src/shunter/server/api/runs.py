@@ -88,8 +88,9 @@ async def find(workspace: str, text: str, server: Server) -> dict[str, Any]:
 @router.get("/runs/{run_id}")
 async def show(run_id: str, server: Server, wait: float = 0.0, version: int = -1, until: str = "") -> Response:
     """The run. With `wait`, answers when it changes from `version` (or is over, `until=over`), or after that time."""
-    run = await _wait(server, run_id, min(wait, LONGEST_WAIT_SECONDS), version, until == "over") if wait else None
-    return answer(run_wire(run or await in_thread(server.runs.get, run_id)))
+    if wait:
+        return answer(run_wire(await _wait(server, run_id, min(wait, LONGEST_WAIT_SECONDS), version, until == "over")))
+    return answer(run_wire(await in_thread(server.runs.get, run_id)))
 
 
 @router.get("/runs/{run_id}/details")

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from shunter.drivers.base import Driver, Scaling, Unknown
@@ -302,7 +303,7 @@ class Dispatcher:
         by_target: dict[Key, list[tuple[Run, Launch]]] = defaultdict(list)
         for run_id in run_ids:
             try:
-                run, launches = await self.call(lambda run_id=run_id: self._load(run_id, fresh=True))
+                run, launches = await self.call(partial(self._load, run_id, fresh=True))
             except ShunterError:
                 self._forget(run_id)
                 continue
@@ -341,7 +342,7 @@ class Dispatcher:
                 return change
 
             try:
-                run = await self.call(lambda launch=launch, decide=decide: self._decide(launch.id, decide))
+                run = await self.call(partial(self._decide, launch.id, decide))
             except ShunterError as error:
                 log.warning("run %s: %s", launch.run_id, error)
                 continue

@@ -203,7 +203,8 @@ def _check_script(script: str, paths: set[str]) -> None:
     if not script or script.startswith("/") or ".." in script.split("/") or "\0" in script or "\\" in script:
         raise UsageError(f"{script!r} cannot be the script.", hint="Name it by its path inside the source folder.")
     if posixpath.normpath(script) not in paths:
-        raise NotFound(f"There is no {script!r} in the source folder.", hint=nearest(script, [p for p in paths if p.endswith(".py")]))
+        known = [p for p in paths if p.endswith(".py")]
+        raise NotFound(f"There is no {script!r} in the source folder.", hint=nearest(script, known))
 
 
 def _check_arguments(asked: Submission) -> None:

@@ -108,12 +108,14 @@ class RunFiles:
 def check_path(path: str) -> str:
     """A relative path that stays where it belongs."""
     parts = path.split("/")
-    if not path or "\0" in path or "\\" in path or any(p in ("", ".", "..") or len(p.encode("utf-8", "surrogatepass")) > 255 for p in parts):
+    long = any(len(p.encode("utf-8", "surrogatepass")) > 255 for p in parts)
+    if long or "\0" in path or "\\" in path or any(p in ("", ".", "..") for p in parts):
         raise UsageError(f"{path!r} cannot be the path of a file.", hint="It must be relative, without '..'.")
     return path
 
 
 def full_disk(error: OSError) -> Exception:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StorageFull("The server's disk is full.", hint="Free some space on it; nodes keep what they have and send it then.")
+        hint = "Free some space on it; nodes keep what they have and send it then."
+        return StorageFull("The server's disk is full.", hint=hint)
     return error
