@@ -186,7 +186,8 @@ def test_a_secret_is_given_and_never_shown(ws: shunter.Workspace, house: House, 
         "run.log('said', s); run.tag('t', s); open('logs/a.log', 'w').write(s)\n"
         "try: run.get_secret('other')\n"
         "except Exception as e: print(e)\n"
-        "sys.exit('died of ' + s)\n"
+        "open('outputs/o.txt', 'w').write('o')\n"
+        "print('died of ' + s); sys.stdout.write(s[:3]); sys.stdout.flush(); sys.exit(4)\n"  # ends like a secret begins
     )
     run = ws.submit("train.py", source_directory=write(tmp_path, code), secrets=["KEY=api-key"])
     wait_until(house.scripts, 20)
@@ -196,7 +197,8 @@ def test_a_secret_is_given_and_never_shown(ws: shunter.Workspace, house: House, 
     assert "half " + "*" * len(value) in run.logs()
     assert "was not given" in run.logs()
     assert run.error is not None
-    assert "died of ***" in run.error["message"]
+    assert run.error["message"].endswith(value[:3])
+    assert "died of ***" in run.logs()
     everywhere = subprocess.run(
         ["grep", "-rl", value, str(house.home)], capture_output=True, text=True, check=False
     ).stdout

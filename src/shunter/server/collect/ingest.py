@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shunter.drivers.base import Driver
-from shunter.errors import ShunterError, UsageError
+from shunter.errors import ServerError, ShunterError, UsageError
 from shunter.model.run import Launch, Outcome, Run, parse_launch_id
 from shunter.server.collect.arrivals import Arrivals
 from shunter.server.collect.masking import Masker
@@ -68,7 +68,7 @@ class Ingest:
                     if "total" in header:
                         self.files.cut(launch_id, name, int(header["total"]))
                     if masker is not None:
-                        payload = masker.take(payload, last=over)
+                        payload = masker.take(payload, last=over or bool(header.get("last")))
                     held[name] = self.files.append(launch_id, name, int(header["offset"]), payload)
                 elif (kind := next((k for k in self.takers if k in header), None)) is not None:
                     name, size = self.takers[kind](run, launch_id, header, payload)
@@ -149,6 +149,8 @@ class Ingest:
     def _handle(self, stream: str, run: Run, launch_id: str) -> None:
         try:
             self.handlers.stored(stream, run, launch_id, self.files.stream_path(launch_id, stream))
+        except ServerError:
+            raise  # a full disk or a locked database: the node keeps what it has and sends it again
         except (ShunterError, ValueError, OSError):
             # The bytes are kept; what could not be understood must not stop a run from coming home.
             log.exception("run %s: stream %s could not be taken in", run.id, stream)
