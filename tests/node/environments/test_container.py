@@ -27,7 +27,8 @@ def test_the_command_line_for_podman_without_root() -> None:
     options = run_options(PODMAN, "name", "/n/one", box, {"cpus": 2, "memory_bytes": 1 << 30}, 1000, 100)
     assert options == [
         "--rm", "--init", "--name", "name", "--pull", "never", "--log-driver", "none",
-        "--security-opt", "label=disable", "--network", "host", "--workdir", "/n/one/work", "--volume", "/n/one:/n/one", "--shm-size", "67108864",
+        "--security-opt", "label=disable", "--network", "host",
+        "--workdir", "/n/one/work", "--volume", "/n/one:/n/one", "--shm-size", "67108864",
         "--user", "1000:100", "--pidfile", "/n/one/container.pid", "--userns", "keep-id", "--cpus", "2",
         "--memory", "1073741824", "--volume", "/data:/d:ro", "--ulimit", "nofile=1024",
     ]  # fmt: skip
@@ -152,7 +153,8 @@ def test_the_image_is_pinned_by_its_digest_and_asked_for_once(node: Node, engine
 
 
 def test_memory_and_cpu_limits_and_shared_memory_are_applied(node: Node, engine: str) -> None:
-    code = "import os\ns = os.statvfs('/dev/shm')\nprint(s.f_frsize * s.f_blocks >> 20, flush=True)\nbytearray(200 << 20)\n"
+    code = "import os\ns = os.statvfs('/dev/shm')\nprint(s.f_frsize * s.f_blocks >> 20, flush=True)\n"
+    code += "bytearray(200 << 20)\n"
     status, said = run(node, spec(engine, shm_bytes=32 << 20), code, {"memory_bytes": 64 << 20, "cpus": 1})
     assert status == 137
     assert said.startswith("32")
