@@ -26,6 +26,7 @@ NOUNS = {
     "server": "shunter.cli.server",
     "env": "shunter.cli.env",
     "secret": "shunter.cli.secret",
+    "model": "shunter.cli.model",
     "gc": "shunter.cli.gc",
 }
 

@@ -116,7 +116,7 @@ def kinds(
         if as_json:
             print_json(found)
             return
-        print_table([Column("kind"), Column("can", 0, 20)], [[k["kind"], _abilities(k)] for k in found])
+        print_table([Column("kind"), Column("can", 0, 20, wrap=True)], [[k["kind"], _abilities(k)] for k in found])
         return
     from shunter.cli.compute_options import option_rows
 
@@ -124,7 +124,7 @@ def kinds(
     if as_json:
         print_json(schema)
         return
-    columns = [Column("option"), Column("value"), Column("what it is", 0, 20)]
+    columns = [Column("option"), Column("value"), Column("what it is", 0, 20, wrap=True)]
     print_table(columns, option_rows(schema), "It has no options.")
 
 

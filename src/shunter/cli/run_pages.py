@@ -66,7 +66,7 @@ def print_why(run: dict[str, Any], why: dict[str, Any]) -> None:
 
 
 def print_events(events: Sequence[dict[str, Any]]) -> None:
-    columns = [Column("time"), Column("status"), Column("what happened", 0, 20)]
+    columns = [Column("time"), Column("status"), Column("what happened", 0, 20, wrap=True)]
     rows = [[local_time(e["at"])[11:] + e["at"][19:23], e["status"], e["reason"] or e["kind"]] for e in events]
     print_table(columns, rows)
 
@@ -78,6 +78,8 @@ def print_files(files: Sequence[dict[str, Any]]) -> None:
 
 def _status(run: dict[str, Any]) -> str:
     reason = (run.get("error") or {}).get("message") or run["reason"]
+    if run["status"] == "Completed" and run["attempts"] < 2:
+        return "Completed"
     return f"{run['status']} ({reason.rstrip('.')})" if reason else str(run["status"])
 
 

@@ -22,12 +22,13 @@ _json = False
 
 class Column(NamedTuple):
     """A column of a table. Where there is not enough room, those with the highest `rank` go first; `least` is how
-    narrow a column may become before one is dropped (0: it is never cut)."""
+    narrow a column may become before one is dropped (0: it is never cut). What does not fit is cut, or wrapped."""
 
     title: str
     rank: int = 0
     least: int = 0
     right: bool = False
+    wrap: bool = False
 
 
 def use_json(wanted: bool) -> bool:
@@ -86,7 +87,7 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Any]], empty:
     if not rows:
         print(empty)
         return
-    from rich.cells import cell_len, set_cell_size
+    from rich.cells import cell_len
 
     cells = [["" if value is None else clean(value) for value in row] for row in rows]
     width = terminal_width() if is_terminal() else None
@@ -94,16 +95,16 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Any]], empty:
     kept = fit(columns, wanted, width)
     titles = [c.title.upper() for c in columns]
     for row in [titles, *cells]:
-        parts = []
-        for index, size in kept:
-            text = row[index]
-            missing = size - cell_len(text)
-            if missing < 0:
-                text = set_cell_size(text, size - 1) + "…"
-            padded = " " * max(missing, 0) + text if columns[index].right else text + " " * max(missing, 0)
-            parts.append(_decorate(padded, row[index], columns[index].title))
-        line = (" " * _GAP).join(parts).rstrip()
-        print(paint(line, "bold") if row is titles else line)
+        lines = {index: _lines(row[index], size, columns[index].wrap) for index, size in kept}
+        for number in range(max(map(len, lines.values()))):
+            parts = []
+            for index, size in kept:
+                text = lines[index][number] if number < len(lines[index]) else ""
+                blank = " " * max(size - cell_len(text), 0)
+                padded = blank + text if columns[index].right else text + blank
+                parts.append(_decorate(padded, text, columns[index].title))
+            line = (" " * _GAP).join(parts).rstrip()
+            print(paint(line, "bold") if row is titles else line)
 
 
 def fit(columns: Sequence[Column], wanted: Sequence[int], width: int | None) -> list[tuple[int, int]]:
@@ -170,6 +171,18 @@ def terminal_width() -> int:
     import shutil
 
     return max(shutil.get_terminal_size().columns, 20)
+
+
+def _lines(text: str, size: int, wrap: bool) -> list[str]:
+    from rich.cells import cell_len, set_cell_size
+
+    if cell_len(text) <= size:
+        return [text]
+    if not wrap:
+        return [set_cell_size(text, size - 1) + "…"]
+    import textwrap
+
+    return textwrap.wrap(text, size, break_on_hyphens=False)
 
 
 def _decorate(padded: str, text: str, title: str) -> str:

@@ -76,18 +76,6 @@ def command(
     max_duration: Annotated[
         str | None, typer.Option(metavar="TIME", help="End it after so long, as 90s or 2h.")
     ] = None,
-    vm_size: Annotated[str | None, typer.Option(metavar="SIZE", help="Nodes of this size, made for this run.")] = None,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option("--input", metavar="NAME=PATH|URL", help="Data for the script; may be repeated."),
-    ] = None,
-    sample: Annotated[str | None, typer.Option(metavar="K%", help="Try it on a part of the inputs first.")] = None,
-    secret: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A secret for the script; may be repeated.")
-    ] = None,
-    notify: Annotated[
-        list[str] | None, typer.Option(metavar="URL|COMMAND", help="Tell when it is over; may be repeated.")
-    ] = None,
     snapshot_limit: Annotated[
         str | None,
         typer.Option(

@@ -33,11 +33,6 @@ WITH_VALUE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "--notify": ("notify", list),
     "--keep-checkpoints": ("keep_checkpoints", int),
     "--max-duration": ("max_duration", str),
-    "--vm-size": ("vm_size", str),
-    "--input": ("inputs", list),
-    "--sample": ("sample", str),
-    "--secret": ("secret", list),
-    "--notify": ("notify", list),
     "--snapshot-limit": ("snapshot_limit", str),
 }
 FLAGS = {"--yes": "yes", "-y": "yes", "--detach": "detach", "--json": "as_json"}

@@ -45,11 +45,6 @@ def submit(
     notify: list[str] | None = None,
     keep_checkpoints: int | None = None,
     max_duration: str | None = None,
-    vm_size: str | None = None,
-    inputs: list[str] | None = None,
-    sample: str | None = None,
-    secret: list[str] | None = None,
-    notify: list[str] | None = None,
     snapshot_limit: str | None = None,
     yes: bool = False,
     detach: bool = False,
@@ -62,8 +57,6 @@ def submit(
         "cpus": cpus, "gpus": gpus, "memory_bytes": parse_bytes(memory),
         "max_run_duration_seconds": parse_seconds(max_duration),
         "environment_variables": parse_pairs(env, "--env") or None,
-        "vm_size": vm_size, "inputs": _inputs(inputs), "sample": sample,
-        "secrets": secret or None, "notify": notify or None,
         "inputs": _inputs(input), "sample": sample, "secrets": secret, "notify": notify,
         "keep_checkpoints": keep_checkpoints,
     }  # fmt: skip
@@ -146,14 +139,6 @@ def snapshot_line(frozen: Frozen) -> str:
     named = [clean(path) for path, _ in ignored.paths[:NAMED_IGNORED]]
     more = f" and {ignored.count - len(named)} more" if ignored.count > len(named) else ""
     return f"{line}; {count(ignored.count, 'path')} left out: {', '.join(named)}{more}"
-
-
-def _inputs(texts: list[str] | None) -> Any:
-    if not texts:
-        return None
-    from shunter.sdk.inputs import parse_inputs
-
-    return parse_inputs(texts)
 
 
 def _load(path: Path | None) -> Any:
