@@ -14,7 +14,14 @@ import numpy as np
 
 from shunter.advisor.errors import TooFewProbes, UnknownFact
 from shunter.advisor.process import Process, fit_process
+from shunter.advisor.similar import weighted_median
 from shunter.advisor.values import Array, Estimate, estimate_from_log, positive
+
+# How far apart two upgrades still teach each other: log step time, log data-sheet ratio, compute against bandwidth.
+TYPE_WIDTHS = np.array([0.7, 0.4, 0.4])
+TYPE_WIDENING = 1.6
+# What a doubling of GPUs loses, and how much of the loss seen so far each further doubling repeats.
+LOSS_PER_DOUBLING, LOSS_GOES_ON = 0.1, 0.2
 
 
 @dataclass(frozen=True)
@@ -86,16 +93,16 @@ def predict_other_gpu(run: GpuRun, gpu: str, examples: Sequence[GpuExample]) -> 
     source, target = find_gpu(run.gpu), find_gpu(gpu)
     if source.model == target.model:
         return estimate_from_log(math.log(run.steps_per_second), 0.03)
-    known = _learn_types(tuple(sorted(examples, key=lambda example: example.fingerprint)))
     row = _type_features(run.steps_per_second / run.gpus, source, target)
-    if known is None:
-        faster = 0.75 * math.log(target.bandwidth_gb_per_second / source.bandwidth_gb_per_second)
-        return estimate_from_log(math.log(run.steps_per_second / run.gpus) + faster, 0.5, notes=("data sheet only",))
-    mean, sd = known.predict(row)
-    ratio = abs(row[0, 1])
-    return estimate_from_log(
-        math.log(run.steps_per_second / run.gpus) + float(mean[0, 0]) * float(row[0, 1]), float(sd[0, 0]) * ratio
-    )
+    rate, both = math.log(run.steps_per_second / run.gpus), float(row[1])
+    rows, exponents = _pairs(tuple(sorted(examples, key=lambda example: example.fingerprint)))
+    if len(rows) < 6:
+        return estimate_from_log(rate + 0.75 * both, 0.5, notes=("data sheet only",))
+    weights = np.exp(-0.5 * (((rows - row) / TYPE_WIDTHS) ** 2).sum(axis=1))
+    weights = weights / weights.max() + 1e-3
+    exponent = float(weighted_median(exponents[:, None], weights)[0])
+    spread = float(weighted_median(np.abs(exponents - exponent)[:, None], weights)[0])
+    return estimate_from_log(rate + exponent * both, max(1.4826 * spread, 0.3) * abs(both) * TYPE_WIDENING)
 
 
 def predict_more_gpus(runs: Sequence[GpuRun], gpus: int, examples: Sequence[GpuExample]) -> Estimate:
@@ -106,8 +113,9 @@ def predict_more_gpus(runs: Sequence[GpuRun], gpus: int, examples: Sequence[GpuE
     row, ideal = _count_features(tried, gpus)
     known = _learn_counts(tuple(sorted(examples, key=lambda example: example.fingerprint)), len(tried) > 1)
     if known is None:
-        loss = 0.1 * math.log2(gpus / tried[-1].gpus)
-        return estimate_from_log(ideal - loss, 0.3, notes=("no other models to learn from",))
+        lost = float(row[0, 3]) if len(tried) > 1 else 0.2
+        loss = float(row[0, 0]) * (LOSS_PER_DOUBLING + LOSS_GOES_ON * max(lost, 0.0))
+        return estimate_from_log(ideal - loss, 0.15 + 0.05 * float(row[0, 0]), notes=("few other models to learn from",))
     mean, sd = known.predict(row)
     return estimate_from_log(ideal - float(mean[0, 0]), float(sd[0, 0]))
 
@@ -129,24 +137,22 @@ def _type_features(steps_per_second: float, source: Gpu, target: Gpu) -> Array:
     memory = math.log(target.bandwidth_gb_per_second / source.bandwidth_gb_per_second)
     both = 0.5 * (compute + memory)
     # A short step is mostly waiting for the host, whatever the GPU: this is what the step time tells.
-    return np.array([[-math.log(steps_per_second), both, compute - memory]])
+    return np.array([-math.log(steps_per_second), both, compute - memory])
 
 
 @lru_cache(maxsize=64)
-def _learn_types(examples: tuple[GpuExample, ...]) -> Process | None:
-    rows, targets, groups = [], [], []
+def _pairs(examples: tuple[GpuExample, ...]) -> tuple[Array, Array]:
+    """Every upgrade that was measured: its features, and the log speed-up per log of the data-sheet ratio."""
+    rows, exponents = [], []
     for example in examples:
         single = {run.gpu: run.steps_per_second for run in example.runs if run.gpus == 1}
         for source in sorted(single):
             for target in sorted(single):
-                row = _type_features(single[source], find_gpu(source), find_gpu(target))[0]
+                row = _type_features(single[source], find_gpu(source), find_gpu(target))
                 if row[1] > 0.2:
                     rows.append(row)
-                    targets.append([math.log(single[target] / single[source]) / row[1]])
-                    groups.append(example.group)
-    if len(set(groups)) < 2:
-        return None
-    return fit_process(np.array(rows), np.array(targets), groups)
+                    exponents.append(math.log(single[target] / single[source]) / float(row[1]))
+    return np.array(rows), np.array(exponents)
 
 
 def _count_features(tried: Sequence[GpuRun], gpus: int) -> tuple[Array, float]:
@@ -179,6 +185,6 @@ def _learn_counts(examples: tuple[GpuExample, ...], two: bool) -> Process | None
                     rows.append(row[0])
                     targets.append([ideal - math.log(runs[more].steps_per_second)])
                     groups.append(example.group)
-    if len(rows) < 6 or len(set(groups)) < 2:
+    if len(rows) < 6 or len(set(groups)) < 3:
         return None
     return fit_process(np.array(rows), np.array(targets), groups)

@@ -72,7 +72,7 @@ def _rounded(value: Any) -> Any:
         return {key: _rounded(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_rounded(item) for item in value]
-    return float(f"{value:.5g}") if isinstance(value, float) else value
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +10,12 @@ from functools import lru_cache
 import numpy as np
 
 from shunter.advisor.errors import TooFewProbes
+from shunter.advisor.similar import weighted_median
 from shunter.advisor.values import Array, Estimate, estimate_from_log, positive
+
+# Of the growth along a straight line this part is taken as given; what is added is learned.
+FOLLOWED = 0.5
+LIKENESS_WIDTH = 0.8
 
 
 @dataclass(frozen=True)
@@ -45,19 +49,6 @@ class MemoryForecast:
     reserve_gib: float
 
 
-@dataclass(frozen=True)
-class _Growth:
-    """Growth law: straight line or power law, small slopes taken as noise, bent at a share of the machine."""
-
-    keep: float = 0.8
-    bend: float = 0.75
-    drift: float = 0.02
-    noise: float = 0.05
-    power: float = 0.5
-    spread: float = 0.05
-    worst: float = 3.0
-
-
 def predict_peak_memory(
     samples: Sequence[MemorySample],
     data_size: float,
@@ -74,60 +65,86 @@ def predict_peak_memory(
     positive(memory_gib, "memory_gib")
     ordered = sorted(samples, key=lambda sample: (sample.data_size, sample.peak_gib))
     last = ordered[-1]
-    smaller = [sample for sample in ordered if sample.data_size < last.data_size * 0.999]
+    smaller = [sample for sample in ordered if sample.data_size < last.data_size * 0.9995]
     ratio = math.log(data_size / last.data_size)
     if not smaller:
         middle = max(ratio, 0.0) * 0.3
         sd = 0.06 + 0.35 * abs(ratio)
         peak = estimate_from_log(math.log(last.peak_gib) + middle, sd, notes=("growth unknown: one size only",))
         return MemoryForecast(peak, min(peak.high, max(memory_gib, peak.median)))
-    law = _learn(tuple(sorted(examples, key=lambda example: example.fingerprint)))
     before = smaller[-1]
     row = np.array([[before.data_size, last.data_size, data_size, before.peak_gib, last.peak_gib, memory_gib]])
-    growth = float(_grow(row, law.keep, law.bend, law.drift, law.noise, law.power)[0])
-    sd = law.spread * float(_uncertainty(row)[0])
-    notes = ("far beyond the samples",) if ratio > 2 * math.log(last.data_size / before.data_size) else ()
+    known = _learn(tuple(sorted(examples, key=lambda example: example.fingerprint)))
+    growth = float(_followed(row)[0]) + known.correction(row)
+    room = math.log(memory_gib / last.peak_gib)
+    growth = min(growth, max(room, 0.0))
+    sd = known.spread * float(_uncertainty(row)[0])
+    notes = ("far beyond the samples",) if ratio > 2 * math.log(last.data_size / before.data_size) + 1 else ()
     peak = estimate_from_log(math.log(last.peak_gib) + growth, sd, notes=notes)
-    reserve = peak.median * math.exp(law.worst * sd)
-    return MemoryForecast(peak, reserve)
+    return MemoryForecast(peak, peak.median * math.exp(known.worst * sd))
 
 
-def _grow(rows: Array, keep: float, bend: float, drift: float, noise: float, power: float) -> Array:
+@dataclass(frozen=True)
+class _Known:
+    """How much further than half the straight line memory grew elsewhere, by likeness; and how far off that was."""
+
+    rows: Array
+    rest: Array
+    groups: tuple[str, ...]
+    spread: float = 0.06
+    worst: float = 3.0
+
+    def correction(self, row: Array, leave_out: str | None = None) -> float:
+        """Weighted median of the rest; without other workloads, the straight line is trusted a little more."""
+        if not len(self.rows):
+            return 0.3 * float(_straight(row)[0])
+        distance = ((_features(self.rows) - _features(row)) ** 2).sum(axis=1) / 3
+        weights = np.exp(-distance / (2 * LIKENESS_WIDTH**2)) + 1e-9
+        weights *= np.array([group != leave_out for group in self.groups], dtype=float)
+        return float(weighted_median(self.rest[:, None], weights)[0])
+
+
+def _straight(rows: Array) -> Array:
+    """Log growth of the peak along the line through the two samples; shrinking is taken as noise."""
+    first, second, third, low, high, _ = rows.T
+    reached = high + (high - low) / (second - first) * (third - second)
+    return np.asarray(np.clip(np.log(np.maximum(reached, high) / high), 0.0, 0.6))
+
+
+def _followed(rows: Array) -> Array:
+    return FOLLOWED * _straight(rows)
+
+
+def _features(rows: Array) -> Array:
     first, second, third, low, high, memory = rows.T
-    slope = (high - low) / (second - first)
-    straight = np.log(np.maximum(high + slope * (third - second), high * 0.5) / high)
     bent = np.log(high / low) / np.log(second / first) * np.log(third / second)
-    seen = np.clip(power * np.minimum(bent, 1.0) + (1 - power) * np.minimum(straight, 1.0), 0.0, 1.0)
-    wanted = keep * seen**2 / (seen + noise + 1e-9)
-    room = 0.05 * np.logaddexp(0.0, np.log(bend * memory / high) / 0.05)
-    soft = 0.03
-    return np.asarray(drift - soft * np.logaddexp(-wanted / soft, -room / soft))
+    further = np.log(third / second)
+    return np.stack(
+        [
+            _straight(rows) / 0.1,
+            np.clip(bent, -0.3, 0.8) / 0.1,
+            high / memory / 0.2,
+            further / 0.5,
+        ],
+        axis=1,
+    )
 
 
 def _uncertainty(rows: Array) -> Array:
     first, second, third, low, high, _ = rows.T
     seen = np.abs(np.log(high / low)) * np.log(third / second) / np.maximum(np.log(second / first), 0.02)
-    return np.asarray(0.5 + 4 * np.minimum(seen, 0.5) + 0.5 * np.log(third / second))
+    return np.asarray(0.6 + 3 * np.minimum(seen, 0.4) + 0.4 * np.log(third / second))
 
 
 @lru_cache(maxsize=64)
-def _learn(examples: tuple[MemoryExample, ...]) -> _Growth:
-    if len(examples) < 5:
-        return _Growth()
+def _learn(examples: tuple[MemoryExample, ...]) -> _Known:
+    groups = tuple(example.group for example in examples)
+    if len(examples) < 5 or len(set(groups)) < 2:
+        return _Known(np.empty((0, 6)), np.empty(0), ())
     rows = np.array([[*e.sizes, e.peaks_gib[0], e.peaks_gib[1], e.memory_gib] for e in examples])
-    truth = np.log([e.peaks_gib[2] / e.peaks_gib[1] for e in examples])
-    groups = [e.group for e in examples]
-    weight = np.array([1 / groups.count(group) for group in groups])
-    best = (math.inf, _Growth())
-    for keep, bend, drift, noise, power in itertools.product(
-        (0.7, 0.8, 0.9, 1.0), (0.6, 0.7, 0.8, 0.9), (0.0, 0.01, 0.02), (0.02, 0.05, 0.1), (0.0, 0.5, 1.0)
-    ):
-        off = np.abs(np.expm1(_grow(rows, keep, bend, drift, noise, power) - truth))
-        loss = float((weight * off).sum() / weight.sum())
-        if loss < best[0]:
-            best = (loss, _Growth(keep, bend, drift, noise, power))
-    law = best[1]
-    gaps = (truth - _grow(rows, law.keep, law.bend, law.drift, law.noise, law.power)) / _uncertainty(rows)
-    spread = float(np.quantile(np.abs(gaps), 0.92)) / 1.645
-    worst = max(float(gaps.max()) / spread * 1.05, 2.0)
-    return _Growth(law.keep, law.bend, law.drift, law.noise, law.power, spread, worst)
+    rest = np.log([e.peaks_gib[2] / e.peaks_gib[1] for e in examples]) - _followed(rows)
+    plain = _Known(rows, rest, groups)
+    guesses = np.array([plain.correction(rows[i : i + 1], groups[i]) for i in range(len(rows))])
+    gaps = (rest - guesses) / _uncertainty(rows)
+    spread = float(np.quantile(np.abs(gaps), 0.9)) / 1.645
+    return _Known(rows, rest, groups, spread, max(float(gaps.max()) / spread, 2.0))

@@ -75,7 +75,7 @@ def predict_step_time(
     for value, placement in zip(mean, placements, strict=True):
         beyond = max(math.log2(placement.gpus / largest), 0.0)
         notes = ("many more GPUs than tried",) if beyond > 3 else ()
-        out.append(estimate_from_log(float(value), base * (0.75 + 0.15 * beyond), notes=notes))
+        out.append(estimate_from_log(float(value), base * (1.3 + 0.2 * beyond), notes=notes))
     return tuple(out)
 
 

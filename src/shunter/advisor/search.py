@@ -43,12 +43,13 @@ class SearchSettings:
     """How the search believes and dares.
 
     `full` is the working set's share of memory from which memory is taken as the limit; of such runs `slowed`
-    are truly slowed by it. A probe pays while it is expected to save `worth` of the cost of a run.
+    are truly slowed by it. A probe pays while it is expected to save `worth` of the cost of a run; `ambition` weighs
+    the chance to be near the best against the expected saving.
     """
 
     particles: int = 6000
     noise: float = 0.12
-    strangers: float = 0.8
+    strangers: float = 0.5
     needless: float = 0.4
     near: float = 1.1
     full: float = 0.6
@@ -56,6 +57,7 @@ class SearchSettings:
     unslowed: float = 0.02
     bound: float = 0.3
     worth: float = 0.03
+    ambition: float = 0.001
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,7 @@ class Search:
         if self._has_best():
             best = self._score(self.best.candidate, math.log(self.best.seconds))
             gains = weights @ np.clip(best - scores, 0.0, 3.0)
-            ranked = gains + 1e-3 * good
+            ranked = gains + self._settings.ambition * good
         closed = self._impossible.copy()
         for told in self.told:
             closed[self._index(told.candidate)] = True

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy import stats
 
 from shunter.advisor.machines import usage_vector
-from shunter.advisor.process import Process, fit_process
 from shunter.advisor.rules import Direction, Reason, reasons_for
 from shunter.advisor.values import Array, Machine, Usage, positive
 
@@ -19,6 +17,9 @@ from shunter.advisor.values import Array, Machine, Usage, positive
 UP_FASTER = 1.6
 DOWN_SLOWER = 1.15
 ENOUGH_SAMPLES = 30
+CLASSES: tuple[Direction, Direction, Direction] = ("up", "keep", "down")
+LIKENESS_WIDTH = 0.45
+PRIOR_VOTES = 0.05
 
 
 @dataclass(frozen=True)
@@ -73,11 +74,10 @@ def size_verdict(
     learned = _learn(tuple(sorted(examples, key=lambda example: example.fingerprint)))
     if learned is None:
         return _by_rules(usage, machine)
-    process, cuts = learned
-    mean, sd = process.predict(np.array([verdict_vector(usage, machine, seconds)]))
-    chances = _chances(mean, sd)[0]
-    named = {"up": float(chances[0]), "keep": float(chances[1]), "down": float(chances[2])}
-    return _decide(chances[None, :], cuts)[0], named
+    row = np.array(verdict_vector(usage, machine, seconds))
+    chances = learned.chances(row[None, :])
+    named = {str(name): float(chance) for name, chance in zip(CLASSES, chances[0], strict=True)}
+    return _decide(chances, learned.cuts)[0], named
 
 
 def verdict_vector(usage: Usage, machine: Machine, seconds: float) -> tuple[float, ...]:
@@ -97,12 +97,6 @@ def _by_rules(usage: Usage, machine: Machine) -> tuple[Direction, dict[str, floa
     return "keep", {"up": 0.25, "keep": 0.5, "down": 0.25}
 
 
-def _chances(mean: Array, sd: Array) -> Array:
-    up = stats.norm.sf(math.log(UP_FASTER), mean[:, 0], sd[:, 0])
-    down = (1 - up) * stats.norm.cdf(math.log(DOWN_SLOWER), mean[:, 1], sd[:, 1])
-    return np.stack([up, 1 - up - down, down], axis=1)
-
-
 def _decide(chances: Array, cuts: tuple[float, float]) -> list[Direction]:
     out: list[Direction] = []
     for up, _, down in chances:
@@ -110,24 +104,47 @@ def _decide(chances: Array, cuts: tuple[float, float]) -> list[Direction]:
     return out
 
 
+@dataclass(frozen=True)
+class _Votes:
+    """Runs elsewhere that vote with the weight of their likeness, and the cuts that serve all classes best."""
+
+    centre: Array
+    scale: Array
+    rows: Array
+    votes: Array
+    cuts: tuple[float, float]
+
+    def chances(self, vectors: Array, groups: Sequence[str] | None = None, own: Sequence[str] = ()) -> Array:
+        """Chance of each class; with `groups`, runs of a vector's own group do not vote."""
+        asked = (vectors - self.centre) / self.scale
+        distance = np.array([((self.rows - row) ** 2).mean(axis=1) for row in asked])
+        if groups is not None:
+            distance[np.array(own)[:, None] == np.array(groups)[None, :]] = np.inf
+        nearest = distance.min(axis=1, keepdims=True)
+        weight = np.exp(-(distance - nearest) / (2 * LIKENESS_WIDTH**2))
+        chances = weight @ self.votes + PRIOR_VOTES * self.votes.mean(axis=0)
+        return np.asarray(chances / chances.sum(axis=1, keepdims=True))
+
+
 @lru_cache(maxsize=64)
-def _learn(examples: tuple[VerdictExample, ...]) -> tuple[Process, tuple[float, float]] | None:
-    if len(examples) < 20 or len({example.group for example in examples}) < 3:
+def _learn(examples: tuple[VerdictExample, ...]) -> _Votes | None:
+    groups = [example.group for example in examples]
+    if len(examples) < 20 or len(set(groups)) < 3:
         return None
     rows = np.array([example.vector for example in examples])
-    targets = np.log([[example.faster_up, example.slower_down] for example in examples])
-    process = fit_process(rows, np.clip(targets, -1.0, 1.2), [example.group for example in examples])
     truth = [verdict_of(example.faster_up, example.slower_down) for example in examples]
-    sd = np.std(process.left_out - np.clip(targets, -1.0, 1.2), axis=0)[None, :].repeat(len(rows), axis=0)
-    chances = _chances(process.left_out, sd)
+    votes = np.array([[float(said == name) for name in CLASSES] for said in truth])
+    centre, scale = rows.mean(axis=0), np.maximum(rows.std(axis=0), 1e-9)
+    plain = _Votes(centre, scale, (rows - centre) / scale, votes, (0.5, 0.5))
+    chances = plain.chances(rows, groups, groups)
     best = (-1.0, (0.5, 0.5))
-    for up in np.quantile(chances[:, 0], np.linspace(0.3, 0.95, 27)):
-        for down in np.quantile(chances[:, 2], np.linspace(0.5, 0.995, 27)):
+    for up in np.quantile(chances[:, 0], np.linspace(0.3, 0.95, 20)):
+        for down in np.quantile(chances[:, 2], np.linspace(0.6, 0.999, 20)):
             cuts = (max(float(up), 1e-3), max(float(down), 1e-3))
             score = macro_f1(truth, _decide(chances, cuts))
             if score > best[0]:
                 best = (score, cuts)
-    return process, best[1]
+    return _Votes(centre, scale, plain.rows, votes, best[1])
 
 
 def verdict_of(faster_up: float, slower_down: float) -> Direction:

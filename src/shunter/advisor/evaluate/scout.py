@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,7 +166,7 @@ def memory_examples(workloads: list[Workload], machines: dict[str, Machine]) -> 
                 if size > 0 and peak > 0:
                     points.append((size, peak))
             points.sort()
-            if len(points) == 3 and points[0][0] < points[1][0] < points[2][0]:
+            if len(points) == 3 and grows(points[0][0], points[1][0], points[2][0]):
                 sizes, peaks = zip(*points, strict=True)
                 mark = f"{min(workload.fingerprint for workload in family)}-{name}"
                 rounded = (round(peaks[0], 4), round(peaks[1], 4), round(peaks[2], 4))
@@ -173,6 +174,11 @@ def memory_examples(workloads: list[Workload], machines: dict[str, Machine]) -> 
                     MemoryExample(mark, program[0], (sizes[0], sizes[1], sizes[2]), rounded, machine.memory_gib)
                 )
     return out
+
+
+def grows(*sizes: float) -> bool:
+    """Whether each size is truly larger than the one before; inputs made anew differ by a few bytes."""
+    return all(more > 1.001 * less for less, more in itertools.pairwise(sizes))
 
 
 def verdict_examples(workloads: list[Workload], machines: dict[str, Machine]) -> list[VerdictExample]:

@@ -166,7 +166,7 @@ def _time_over_size(workloads: list[scout.Workload], machines: dict[str, Machine
             runs = [w for w in family if name in w.runs]
             points = sorted((middle(r.input_bytes for r in w.runs[name]), w.seconds(name)) for w in runs)
             points = [(size, seconds) for size, seconds in points if size > 0]
-            if len(points) == 3 and points[0][0] < points[1][0] < points[2][0]:
+            if len(points) == 3 and scout.grows(points[0][0], points[1][0], points[2][0]):
                 samples = [TimeSample(size, seconds) for size, seconds in points[:2]]
                 size, truth = points[2]
                 cases.append(checked(program[0], predict_full_time(samples, size), truth))
