@@ -364,3 +364,14 @@ def test_delete_means_delete_and_garbage_is_named_before_it_goes(
     assert would["kinds"]["snapshots"]["count"] >= 1
     ws.collect_garbage(dry_run=False, grace_seconds=-1)
     assert "snapshots" not in ws.collect_garbage(grace_seconds=-1)["kinds"]
+
+
+def test_outputs_so_far_are_brought_home_on_request(ws: shunter.Workspace, tmp_path: Path) -> None:
+    code = "open('outputs/a.bin', 'wb').write(bytes(3_000_000)); print('written', flush=True)\n"
+    code += "while not os.path.exists(sys.argv[1]): time.sleep(0.02)\nopen('outputs/a.bin', 'wb').write(b'b' * 3_000_000)\n"
+    run = ws.submit("train.py", source_directory=write(tmp_path / "src", code), arguments=[tmp_path / "go on"])
+    wait_until(lambda: "written" in run.logs(), 20)
+    assert [(f["path"], f["bytes"]) for f in run.files(refresh=True)] == [("outputs/a.bin", 3_000_000)]
+    (tmp_path / "go on").touch()
+    run.wait().download(tmp_path / "got")
+    assert (tmp_path / "got/outputs/a.bin").read_bytes() == b"b" * 3_000_000

@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 
-from shunter.node import contract, provide, script, workfolder
+from shunter.node import contract, distributed, provide, script, workfolder
 from shunter.node.home import Refused
 from shunter.node.monitor.cpu import Sampler, descendants
 from shunter.node.relay import Relay
@@ -102,7 +102,12 @@ class Launcher:
         before = prepared.argv_prefix if prepared is not None else [self.job["interpreter"]]
         argv = [*before, self.job["script"], *self.job["arguments"]]
         env = self._environment(prepared)
+        if distributed.is_distributed(self.job):
+            env.update(distributed.environment(self.job))
+            if self.box is None:
+                argv = distributed.command(self.job, argv, env, self.folder, self.work)
         if self.box is not None:
+            self.box.mounts += provide.mounts(self.folder, self.given)
             argv, env = self.box.command(argv, env)
         if self._cancel_asked():
             return self._never_started({"kind": "canceled", "message": "Canceled before the script was started."})
@@ -460,6 +465,7 @@ class Pusher:
         self.spool = spool
         self._stop = threading.Event()
         self._wake = threading.Event()
+        spool.interrupted = self._stop.is_set
         self._thread = threading.Thread(target=self._push, daemon=True)
         self._thread.start()
 
@@ -467,6 +473,7 @@ class Pusher:
         self._stop.set()
         self._wake.set()
         self._thread.join()
+        self.spool.interrupted = bool
 
     def hurry(self) -> None:
         """Somebody waits for what was said to be home."""
@@ -505,9 +512,16 @@ class Pusher:
         collect, self.spool.collect = self.spool.collect, "push"
         try:
             self.spool.wanted = []
-            self.spool.send_files(top, patience)
+            self.spool.send_files(top, self._patience)
+            self.spool.post_pieces([({"copied": top}, b"")])
         finally:
             self.spool.collect = collect
+
+    def _patience(self, tries):
+        # type: (int) -> float
+        if self._stop.is_set():
+            raise InterruptedError("the script has ended: its outcome comes first")
+        return min(patience(tries), 1.0)
 
 
 def patience(tries):

@@ -13,7 +13,7 @@ from shunter.node.home import Home, Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict
+    from typing import Any, Callable, Dict, List
 
     from shunter.node.checkpoints import CheckpointPusher
 
@@ -43,6 +43,13 @@ def before_start(folder, job, patience, canceled):
     if job.get("secrets"):
         found.update(_secrets(job, patience, canceled))
     return found
+
+
+def mounts(folder, given):
+    # type: (str, Dict[str, str]) -> List[str]
+    """What a container must see beside the launch's folder: the inputs that lie elsewhere, read-only."""
+    paths = json.loads(given.get("SHUNTER_INPUTS") or "{}").values()
+    return [path + ":" + path + ":ro" for path in paths if not path.startswith(folder + os.sep)]
 
 
 def has_checkpoints(folder):

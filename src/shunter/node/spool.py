@@ -36,6 +36,7 @@ class Spool:
         self.heard_at = time.monotonic()
         self.collect = job.get("collect", "push")
         self.over = False
+        self.interrupted = bool  # type: Callable[[], bool]
 
     def mark(self, header):
         # type: (Dict[str, Any]) -> None
@@ -204,7 +205,9 @@ class Spool:
 
     def post_pieces(self, frames):
         # type: (List[Frame]) -> Dict[str, int]
-        """Send pieces of files and return what the server holds of each."""
+        """Send pieces of files and return what the server holds of each. Ends early when something else is due."""
+        if self.interrupted():
+            raise InterruptedError("something else is due")
         answer = self.home.post(frames)
         self._take(answer)
         return {str(k): int(v) for k, v in (answer.get("held") or {}).items()}

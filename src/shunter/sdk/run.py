@@ -146,7 +146,9 @@ class Run:
         return found
 
     def download(self, output: str | os.PathLike[str] = ".", *, prefix: str = "", progress: Any = None) -> list[Path]:
-        """Write the run's files (those whose path begins with `prefix`) below `output`."""
+        """Write the run's files (those whose path begins with `prefix`) below `output`; a cut download is resumed."""
+        from shunter.sdk.download import fetch
+
         done = []
         base = Path(output)
         wanted = [f for f in self.files() if f["path"].startswith(prefix)]
@@ -155,17 +157,15 @@ class Run:
             raise UsageError(f"Run {self.id[:8]} has no file that begins with {prefix!r}.", hint=hint)
         total, sent = sum(f["bytes"] for f in wanted), 0
         for entry in wanted:
+            url = f"{self.path}/files/{'/'.join(map(part, entry['path'].split('/')))}"
+
+            def told(so_far: int, before: int = sent) -> None:
+                if progress is not None:
+                    progress("Downloading", before + so_far, total)
+
             target = base / entry["path"]
-            target.parent.mkdir(parents=True, exist_ok=True)
-            temporary = target.with_name(target.name + ".part")
-            with temporary.open("wb") as file:
-                for piece in self.workspace.client.stream(f"{self.path}/files/{'/'.join(map(part, entry['path'].split('/')))}"):
-                    file.write(piece)
-                    sent += len(piece)
-                    if progress is not None:
-                        progress("Downloading", sent, total)
-            temporary.replace(target)
-            done.append(target)
+            done.append(fetch(self.workspace.client, url, target, entry["bytes"], entry["changed_at"], told))
+            sent += entry["bytes"]
         return done
 
     def metrics(self, name: str | None = None, recursive: bool = False) -> dict[str, Any]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import FileResponse
+from fastapi.responses import FileResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from shunter.errors import NotFound, UsageError
 from shunter.model.run import Run, Status
-from shunter.server.api.context import Server, in_thread
+from shunter.server.api.context import Server, in_thread, quickly
 from shunter.server.api.wire import event_wire, run_wire, time_text, why_wire
 from shunter.server.services import runs as service
 from shunter.server.services.parts import Parts
@@ -20,6 +22,7 @@ router = APIRouter(prefix="/api/v1")
 
 LONGEST_WAIT_SECONDS = 60.0
 LOG_CHUNK_BYTES = 1 << 20
+REFRESH_SECONDS = 60.0
 
 
 class SubmitBody(BaseModel):
@@ -58,7 +61,7 @@ async def submit(workspace: str, body: SubmitBody, server: Server) -> Response:
         script=body.script, arguments=tuple(body.arguments), name=body.name, config=body.config, tags=body.tags,
         properties=body.properties, parent_id=body.parent_id, priority=body.priority,
     )  # fmt: skip
-    return answer(run_wire(await in_thread(service.submit_run, server, asked)), 201)
+    return answer(run_wire(await quickly(server.database, service.submit_run, server, asked)), 201)
 
 
 @router.get("/workspaces/{workspace}/runs")
@@ -90,7 +93,7 @@ async def show(run_id: str, server: Server, wait: float = 0.0, version: int = -1
     """The run. With `wait`, answers when it changes from `version` (or is over, `until=over`), or after that time."""
     if wait:
         return answer(run_wire(await _wait(server, run_id, min(wait, LONGEST_WAIT_SECONDS), version, until == "over")))
-    return answer(run_wire(await in_thread(server.runs.get, run_id)))
+    return answer(run_wire(await quickly(server.database, server.runs.get, run_id)))
 
 
 @router.get("/runs/{run_id}/details")
@@ -141,14 +144,14 @@ async def log(
 ) -> Response:
     """Bytes of the log from `offset`; with `wait`, as soon as there are any. Headers say where to go on, and the end."""
     ending = server.signals.subscribe(run_id, run_id + "/log") if wait else None
-    run = await in_thread(server.runs.get, run_id)
+    run = await quickly(server.database, server.runs.get, run_id)
     number = attempt or max(run.attempt, 1)
     path = server.files.log_path(run_id, number, node)
     data = await in_thread(_read, path, offset)
     over = run.is_over or run.attempt > number
     if not data and not over and ending is not None:
         await server.signals.wait(ending, min(wait, LONGEST_WAIT_SECONDS))
-        run = await in_thread(server.runs.get, run_id)
+        run = await quickly(server.database, server.runs.get, run_id)
         data = await in_thread(_read, path, offset)
         over = run.is_over or run.attempt > number
     if ending is not None:
@@ -173,9 +176,13 @@ async def list_files(run_id: str, server: Server, refresh: bool = False) -> list
 
 
 @router.get("/runs/{run_id}/files/{path:path}")
-async def get_file(run_id: str, path: str, server: Server) -> FileResponse:
+async def get_file(run_id: str, path: str, server: Server, offset: int = 0) -> Response:
+    """A file, or what of it comes after `offset`: a download that was cut off goes on there."""
     await in_thread(server.runs.get, run_id)
-    return FileResponse(await in_thread(server.files.file, run_id, path), media_type="application/octet-stream")
+    found = await in_thread(server.files.file, run_id, path)
+    if offset > 0:
+        return StreamingResponse(_from(found, offset), media_type="application/octet-stream")
+    return FileResponse(found, media_type="application/octet-stream")
 
 
 @router.get("/runs/{run_id}/usage")
@@ -187,27 +194,26 @@ async def usage(run_id: str, server: Server, attempt: int = 0, node: int = 0) ->
 
 
 @router.post("/runs/wait")
-async def wait_many(request: Request, server: Server) -> list[dict[str, Any]]:
+async def wait_many(request: Request, server: Server) -> Response:
     """Wait until all of these runs are over, or for `wait` seconds; answers with those that are over."""
-    import asyncio
     import time
 
     body = await request.json()
-    ids, until = list(body["ids"]), time.monotonic() + min(float(body.get("wait", 30)), LONGEST_WAIT_SECONDS)
+    ids = list(dict.fromkeys(str(i) for i in body["ids"]))
+    until = time.monotonic() + min(float(body.get("wait", 30)), LONGEST_WAIT_SECONDS)
     done: dict[str, Run] = {}
-    left = list(ids)
-    while left:
-        waiting = server.signals.subscribe(*left)
-        for run in await in_thread(lambda left=left: [server.runs.get(i) for i in left]):
-            if run.is_over:
-                done[run.id] = run
-        left = [i for i in left if i not in done]
-        if not left or (body.get("any") and done) or time.monotonic() >= until:
-            waiting.cancel()
-            break
-        await server.signals.wait(waiting, until - time.monotonic())
-        await asyncio.sleep(0.02 if len(left) > 20 else 0)  # many ends at once are looked up once
-    return [run_wire(run) for run in done.values()]
+    watch = server.signals.watch(ids)
+    try:
+        todo: Iterable[str] = ids
+        while True:
+            for run in await quickly(server.database, server.runs.get_many, list(todo)):
+                if run.is_over:
+                    done[run.id] = run
+            if len(done) == len(ids) or (body.get("any") and done) or time.monotonic() >= until:
+                return answer([run_wire(done[i]) for i in ids if i in done])
+            todo = await watch.fired(until - time.monotonic()) - done.keys()
+    finally:
+        watch.close()
 
 
 def answer(value: Any, status: int = 200) -> Response:
@@ -223,7 +229,7 @@ async def _wait(server: Parts, run_id: str, seconds: float, version: int, over: 
     until = time.monotonic() + seconds
     while True:
         waiting = server.signals.subscribe(run_id)
-        run = await in_thread(server.runs.get, run_id)
+        run = await quickly(server.database, server.runs.get, run_id)
         if run.is_over or (not over and run.version != version) or time.monotonic() >= until:
             waiting.cancel()
             return run
@@ -231,15 +237,27 @@ async def _wait(server: Parts, run_id: str, seconds: float, version: int, over: 
 
 
 async def _refresh(server: Parts, run: Run) -> None:
-    """Ask the node for the outputs so far and wait a moment for them."""
+    """Ask the node for the outputs so far and wait until they are here, the run is over, or nobody answers."""
     import asyncio
+    import time
 
+    arrived = server.signals.subscribe(run.id, run.id + "/files")
     server.ingest.wanted.setdefault(run.id, set()).add("outputs")
-    for _ in range(100):
-        await asyncio.sleep(0.1)
-        if run.id not in server.ingest.wanted:
-            await asyncio.sleep(0.3)
-            return
+    until = time.monotonic() + REFRESH_SECONDS
+    try:
+        while not arrived.done() and time.monotonic() < until:
+            await asyncio.wait([arrived], timeout=min(11.0, max(until - time.monotonic(), 0.1)))
+            if run.id in server.ingest.wanted:
+                return  # no launcher has asked what we want: it will be sent when one does
+    finally:
+        arrived.cancel()
+
+
+def _from(path: Path, offset: int) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        file.seek(offset)
+        while piece := file.read(LOG_CHUNK_BYTES):
+            yield piece
 
 
 def _read(path: Any, offset: int, most: int = LOG_CHUNK_BYTES) -> bytes:

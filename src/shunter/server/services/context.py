@@ -56,6 +56,7 @@ def connect(parts: Parts) -> RunContext:
     ingest.masker = maskers.of
     taker = CheckpointTaker(checkpoints, parts.clock)
     ingest.takers.update({"file": _take_file(parts), "blob": taker.blob, "checkpoint": taker.commit})
+    ingest.takers["copied"] = _on_copied(parts)
     parts.orders.additions.append(lambda run, launch, job: add_to_job(context, run, launch, job))
     before = parts.dispatch.on_change
 
@@ -89,6 +90,16 @@ def add_to_job(context: RunContext, run: Run, launch: Launch, job: dict[str, Any
 
 def is_loopback(url: str) -> bool:
     return urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
+
+
+def _on_copied(parts: Parts) -> Any:
+    """The node has sent the outputs so far, which somebody asked for."""
+
+    def take(run: Run, launch_id: str, header: dict[str, Any], payload: bytes) -> tuple[str, int]:
+        parts.signals.fire(run.id + "/files")
+        return "copied", 0
+
+    return take
 
 
 def _take_file(parts: Parts) -> Any:

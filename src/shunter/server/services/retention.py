@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterable, Mapping
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shunter.errors import UsageError
+from shunter.errors import ShunterError, UsageError
 from shunter.model.run import OVER, Run
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def collect_garbage(
     if checkpoints:
         _free_checkpoints(parts, kept, freed)
     _free_snapshots(parts, kept, freed, now - grace_seconds, grace_seconds)
+    _free_inputs(parts, everything, freed, now - max(grace_seconds, 0.0))
     _free_folders(parts, {run.id for run in everything}, freed, now - grace_seconds)
     return freed
 
@@ -135,6 +137,35 @@ def _free_snapshots(parts: Parts, runs: list[Run], freed: Freed, before: float, 
         done = parts.blobs.compact(grace_seconds=grace_seconds)
         if done.bytes_freed:
             freed.add("blob files", done.files_deleted, done.bytes_freed)
+        _refresh_layouts(parts)
+
+
+def _refresh_layouts(parts: Parts) -> None:
+    """This machine's launchers read snapshots straight from our packs: tell them where the blobs lie now."""
+    from shunter.node import contract
+
+    folder = parts.home / "node" / contract.SNAPSHOTS
+    for file in folder.glob("*.json") if folder.is_dir() else ():
+        try:
+            layout, _ = parts.orders._layout(file.stem)
+            contract.write_whole(str(file), json.dumps(list(layout)).encode())
+        except ShunterError:
+            file.unlink(missing_ok=True)
+
+
+def _free_inputs(parts: Parts, runs: Iterable[Run], freed: Freed, before: float) -> None:
+    """Copies of inputs on this machine that no run is using and none has used lately; they can be brought again."""
+    busy = {str(g.get("key")) for run in runs if not run.is_over for g in run.config.get("inputs") or ()}
+    folder = parts.home / "node" / "inputs"
+    for whole in folder.glob("*.whole") if folder.is_dir() else ():
+        key = whole.name.removesuffix(".whole")
+        if key not in busy and whole.stat().st_mtime < before:
+            freed.add("copies of inputs", 1, _size(folder / key))
+            if not freed.dry_run:
+                whole.unlink(missing_ok=True)
+                for here, _, _ in os.walk(folder / key):
+                    os.chmod(here, 0o700)
+                shutil.rmtree(folder / key, ignore_errors=True)
 
 
 def _is_old(parts: Parts, snapshot_id: str, before: float) -> bool:
