@@ -159,8 +159,9 @@ def test_an_interrupted_watch_leaves_the_run_going_where_nobody_can_be_asked(shu
     folder = source("import time; print('started', flush=True); time.sleep(60)")
     process = start("submit", "--source", folder, "--name", "goes on", "train.py")
     assert process.stdout is not None
-    while "started" not in process.stdout.readline():
-        pass
+    shown = ""
+    while "started" not in shown:
+        shown = process.stdout.readline() or pytest.fail("the command ended before its run said anything")
     process.send_signal(signal.SIGINT)
     said = finish(process)
     assert said.status == 130
