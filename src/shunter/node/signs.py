@@ -100,7 +100,7 @@ def _without_launcher(folder, launch, claim):
     if survivors or os.path.exists(os.path.join(folder, "exit")) or _is_recent(os.path.join(folder, "claim")):
         # The warm parent hears of a launcher's death by itself; one that was started later must be told.
         return {"sign": "running", "started": True, "pushing": False, "adopt": True}
-    words = "The launcher and the script were killed; nobody saw the script's exit status."
+    words = "The launcher was killed, and the script is over too; nobody saw its exit status."
     return {"sign": "gone", "evidence": words, "started": True}
 
 

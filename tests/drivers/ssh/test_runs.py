@@ -106,9 +106,10 @@ def test_outputs_come_home_though_launcher_and_parent_were_killed(
     assert "script" in claim
     (shared / "gate").touch()
     run.wait(timeout_seconds=90)
-    assert run.logs() == "on\ndone\n"
     assert run.status == "Failed"
-    assert run.error["code"] == "outcome_unknown"
+    assert run.logs() == "on\ndone\n", run.data
+    assert "exit status" in run.error["message"]
+    assert [f["bytes"] for f in run.files()] == [5000000]
     ws.compute.get("orphan").detach()
 
 

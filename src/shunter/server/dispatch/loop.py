@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from shunter.drivers.base import Driver, Scaling, Unknown
+from shunter.drivers.base import Driver, Gone, Scaling, Unknown
 from shunter.drivers.base import Launch as LaunchOrder
-from shunter.errors import DriverError, EnvironmentInvalid, ShunterError, StaleState
+from shunter.errors import DatabaseBusy, DriverError, EnvironmentInvalid, ShunterError, StaleState
 from shunter.model.run import OVER, Launch, LaunchState, Outcome, Run, Status, parse_launch_id
 from shunter.server.dispatch import reconcile
 from shunter.server.dispatch.moves import note
@@ -252,7 +252,7 @@ class Dispatcher:
         if pool.free <= 0:
             return []
         now = self.clock()
-        begun = []
+        begun: list[Start] = []
         for run in choose(self.store.queued(*key, limit=min(pool.free, 64)), pool):
             provision = f"Nodes of {run.target} are being found for it." if isinstance(driver, Scaling) else ""
             start = begin_attempt(run, now, lambda launch_id: _handle(driver, launch_id), self.needs(run), provision=provision)
@@ -261,6 +261,12 @@ class Dispatcher:
             except StaleState:
                 self.dirty[key] = None
                 continue
+            except DatabaseBusy:
+                if not begun:
+                    raise
+                # Those that are written must be launched; the rest of the queue comes in the next round.
+                self.queue_changed(*key)
+                break
             old = [m for m in self._known.get(run.id, (run, []))[1] if m.attempt != written.attempt] if run.attempt else []
             self._remember(written, [*old, *start.launches])
             self.look_at[run.id] = now + FIRST_LOOK_SECONDS
@@ -331,7 +337,9 @@ class Dispatcher:
         except (ShunterError, OSError) as error:
             driver = None
             signs = [Unknown(str(error))] * len(pairs)
-        for (_, launch), sign in zip(pairs, signs, strict=True):
+        for (run, launch), sign in zip(pairs, signs, strict=True):
+            if driver is not None and isinstance(sign, Gone) and sign.started:
+                await self._save(driver, run, launch)
             silent = self.clock() - max(self.heard.get(launch.id, 0.0), launch.intended_at)
             actions: list[reconcile.Action] = []
 
@@ -349,6 +357,13 @@ class Dispatcher:
             if driver is not None:
                 for action in actions:
                     await self._act(driver, run, action)
+
+    async def _save(self, driver: Driver, run: Run, launch: Launch) -> None:
+        """Nobody will push what a lost launch left on its node: log and outputs are brought home, if they can be."""
+        try:
+            await self.fetcher.fetch(driver, run, launch)
+        except (ShunterError, OSError) as error:
+            log.warning("run %s: what it left could not be fetched: %s", run.id, error)
 
     async def _act(self, driver: Driver, run: Run, action: reconcile.Action) -> None:
         try:
