@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -17,6 +18,7 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 #: Schemes that are read through fsspec, and the package that brings each.
 BY_FSSPEC = {"s3": "s3fs", "az": "adlfs", "abfs": "adlfs", "abfss": "adlfs", "gs": "gcsfs", "gcs": "gcsfs"}
 MOST_BYTES = 32 << 20
+LOOK_SECONDS = 30.0
 
 Listing = list[tuple[str, int, int]]
 
@@ -28,6 +30,7 @@ def look_at_url(url: str) -> dict[str, Any]:
         return _look_by_http(url)
     system, path = _file_system(url)
     try:
+        system.invalidate_cache()  # what it remembers may be what was there at submit
         about = system.info(path)
     except FileNotFoundError as error:
         raise NotFound(f"There is nothing at {url}.") from error
@@ -111,15 +114,26 @@ def _given(run: Run, name: str) -> dict[str, Any]:
 def _remote_files(given: Mapping[str, Any]) -> list[tuple[str, int, str]]:
     """The files at a URL as (path, size, full path); refused when they are not what they were at submit."""
     url = str(given["url"])
+    known = _looked.get(url)
+    if known is not None and time.monotonic() - known[0] < LOOK_SECONDS:
+        return known[1]
     now = look_at_url(url)
     if given.get("seen") and now["seen"] != given["seen"]:
         raise InputChanged(f"The input {given['name']} has changed since the run was submitted ({url}).",
                            hint="Submit again to take it as it is now.")  # fmt: skip
     system, path = _file_system(url)
     if now["single"]:
-        return [(now["single"], int(now["bytes"] or 0), path)]
-    found = sorted(system.find(path, detail=True).items())
-    return [(full[len(path.rstrip("/")) + 1 :], int(info.get("size") or 0), full) for full, info in found]
+        files = [(str(now["single"]), int(now["bytes"] or 0), path)]
+    else:
+        found = sorted(system.find(path, detail=True).items())
+        files = [(full[len(path.rstrip("/")) + 1 :], int(info.get("size") or 0), full) for full, info in found]
+    _looked.clear()
+    _looked[url] = (time.monotonic(), files)
+    return files
+
+
+#: The files of the URL that is being read: it is read in many pieces, and looked at again after a while.
+_looked: dict[str, tuple[float, list[tuple[str, int, str]]]] = {}
 
 
 def _read_remote(given: Mapping[str, Any], offset: int, size: int) -> bytes:
