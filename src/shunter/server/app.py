@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -20,15 +20,28 @@ from shunter.errors import NotFound, ServerError, ShunterError, UsageError
 from shunter.home import HomeFolder
 from shunter.model.run import Launch, Run
 from shunter.node import contract
-from shunter.server.api import ask, compare, computes, environments, inputs, metrics, node, runs, secrets, sizes, snapshots, workspaces
-from shunter.server.api.context import in_thread
+from shunter.server.api import (
+    ask,
+    compare,
+    computes,
+    environments,
+    inputs,
+    metrics,
+    runs,
+    secrets,
+    sizes,
+    snapshots,
+    workspaces,
+)
+from shunter.server.api.context import quickly
 from shunter.server.api.door import Door
+from shunter.server.api.node import Reports
 from shunter.server.collect.ingest import Ingest
 from shunter.server.collect.streams import Handlers
 from shunter.server.dispatch.loop import Dispatcher
+from shunter.server.services.clusters import connect as connect_clusters
 from shunter.server.services.context import connect
 from shunter.server.services.environments import connect as connect_environments
-from shunter.server.services.clusters import connect as connect_clusters
 from shunter.server.services.orders import Orders
 from shunter.server.services.parts import Parts, Targets
 from shunter.server.services.workspaces import add_local_target
@@ -67,8 +80,9 @@ def build(home: HomeFolder, url: str, database_url: str | None = None, clock: Ca
     )  # fmt: skip
     orders = Orders(snapshots_store, blobs, tokens, way_home)
     dispatch = Dispatcher(
-        runs_store, targets, orders, ingest, clock=clock, call=_in_thread, on_change=lambda run: signals.fire(run.id)
-    )
+        runs_store, targets, orders, ingest,
+        clock=clock, call=partial(quickly, database), on_change=lambda run: signals.fire(run.id),
+    )  # fmt: skip
     ingest.dispatch = dispatch
     workspaces_store = Workspaces(database)
     workspaces_store.add(DEFAULT, clock(), exist_ok=True)
@@ -110,13 +124,13 @@ def create_app(parts: Parts) -> Door:
 
     app = FastAPI(title="Shunter", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.parts = parts
-    for module in (runs, node, ask, snapshots, computes, sizes, workspaces, metrics, secrets, inputs, compare, environments):
+    for module in (runs, ask, snapshots, computes, sizes, workspaces, metrics, secrets, inputs, compare, environments):
         app.include_router(module.router)
     app.add_exception_handler(ShunterError, _on_our_error)
     app.add_exception_handler(RequestValidationError, _on_bad_request)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(Exception, _on_any_error)
-    return Door(app, parts.tokens)
+    return Door(app, parts.tokens, Reports(parts.ingest, parts.database))
 
 
 def _shared_folder(home: Path, targets: Targets, run: Run, launch: Launch) -> Path | None:
@@ -127,10 +141,6 @@ def _shared_folder(home: Path, targets: Targets, run: Run, launch: Launch) -> Pa
     if isinstance(driver, Scaling):
         return driver.shared_folder(launch.id, launch.node or str(launch.handle.get("node") or ""))
     return home / "node" / contract.LAUNCHES / launch.id
-
-
-def _in_thread(function: Callable[[], Any]) -> Awaitable[Any]:
-    return in_thread(function)
 
 
 async def _on_our_error(_: Request, error: Exception) -> Response:

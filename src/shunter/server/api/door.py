@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from shunter.errors import AuthError, ShunterError
+from shunter.server.api.node import Reports, reply
 from shunter.server.tokens import Tokens
 
 Scope = MutableMapping[str, Any]
@@ -22,8 +22,9 @@ _NODE = re.compile(r"/api/v1/node/([0-9a-f]{32})\.\d{1,9}\.\d{1,9}(/.*)?")
 class Door:
     """ASGI middleware. A run's token opens only `/api/v1/node/LAUNCH…` of that run; the owner's opens everything else."""
 
-    def __init__(self, app: Asgi, tokens: Tokens) -> None:
+    def __init__(self, app: Asgi, tokens: Tokens, reports: Reports) -> None:
         self.app = app
+        self.reports = reports
         self.tokens = tokens
         self.last_call = time.monotonic()
         self.under_way = 0
@@ -40,24 +41,20 @@ class Door:
             if caller.run_id is None and match is not None:
                 raise AuthError("Only a run's own token can report for it.")
         except ShunterError as error:
-            await refuse(send, error)
+            await reply(send, error.http_status, {"error": error.to_wire()})
             return
         if caller.run_id is None:
             self.last_call = time.monotonic()
         self.under_way += 1
         try:
-            await self.app(scope, receive, send)
+            if match is not None and match[2] is None and scope["method"] == "POST":
+                await self.reports(scope["path"].rsplit("/", 1)[1], receive, send)
+            else:
+                await self.app(scope, receive, send)
         finally:
             self.under_way -= 1
             if caller.run_id is None:
                 self.last_call = time.monotonic()
-
-
-async def refuse(send: Send, error: ShunterError) -> None:
-    body = json.dumps({"error": error.to_wire()}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": error.http_status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
 
 
 def _authorization(scope: Scope) -> str | None:

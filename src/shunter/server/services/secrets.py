@@ -78,6 +78,8 @@ def check_secrets(parts: Parts, workspace: str, config: Mapping[str, Any]) -> No
     asked = config.get("secrets") or []
     if not isinstance(asked, list) or not all(isinstance(one, str) for one in asked):
         raise UsageError("`secrets` is a list of names.", hint="As in --secret NAME, or --secret VARIABLE=NAME.")
+    if not asked:
+        return
     given = given_secrets(config)
     for variable in given:
         if not _VARIABLE.fullmatch(variable) or variable.startswith("SHUNTER_"):

@@ -16,6 +16,7 @@ from shunter.errors import DatabaseBusy, DatabaseTooNew, StorageFull
 from shunter.server.storage import schema
 
 BUSY_SECONDS = 30.0
+IMPATIENT_SECONDS = 0.005
 
 
 class Database:
@@ -30,6 +31,7 @@ class Database:
         self.engine = _engine(url)
         self._writer = threading.Lock()
         self._writing: sa.Connection | None = None
+        self._mood = threading.local()
 
     @classmethod
     def open(cls, url: str) -> Database:
@@ -39,13 +41,26 @@ class Database:
         return database
 
     @contextmanager
+    def impatient(self) -> Iterator[None]:
+        """In here, this thread does not wait for another writer: it gets DatabaseBusy at once, with nothing written."""
+        self._mood.on = True
+        try:
+            yield
+        finally:
+            self._mood.on = False
+
+    @contextmanager
     def begin(self) -> Iterator[sa.Connection]:
-        with self._writer:
+        impatient = getattr(self._mood, "on", False)
+        if not self._writer.acquire(blocking=not impatient):
+            raise DatabaseBusy("Another transaction is being written.")
+        try:
             if self._writing is None or self._writing.closed:
                 self._writing = self.engine.connect()
                 # Take the write lock at once: a read that turns into a write could not be retried.
                 self._writing.info["writes"] = True
             connection = self._writing
+            self._set_patience(connection, IMPATIENT_SECONDS if impatient else BUSY_SECONDS)
             try:
                 with _our_errors(), connection.begin():
                     yield connection
@@ -54,6 +69,16 @@ class Database:
                     connection.close()
                     self._writing = None
                 raise
+        finally:
+            self._writer.release()
+
+    def _set_patience(self, connection: sa.Connection, seconds: float) -> None:
+        """How long SQLite waits for another process that is writing."""
+        if self.is_sqlite and (connection.info.get("patience") != seconds):
+            raw = connection.connection.driver_connection
+            assert isinstance(raw, sqlite3.Connection)
+            raw.execute(f"PRAGMA busy_timeout={int(seconds * 1000)}").close()
+            connection.info["patience"] = seconds
 
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:

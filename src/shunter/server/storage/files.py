@@ -41,7 +41,7 @@ class RunFiles:
             try:
                 fd = os.open(path, flags, 0o600)
             except FileNotFoundError:
-                path.parent.mkdir(parents=True, exist_ok=True)
+                os.makedirs(path.parent, exist_ok=True)
                 fd = os.open(path, flags, 0o600)
             try:
                 held = os.fstat(fd).st_size

@@ -69,6 +69,17 @@ class SqlRuns:
             raise NotFound(f"There is no run {run_id}.", hint="`shunter run list` shows the newest.")
         return _run(row)
 
+    def get_many(self, run_ids: Sequence[str]) -> list[Run]:
+        """These runs, in any order; NotFound when one is not there."""
+        found: list[Run] = []
+        with self.database.read() as connection:
+            for start in range(0, len(run_ids), 500):
+                part = list(run_ids[start : start + 500])
+                found += [_run(row) for row in connection.execute(_GET_MANY, {"ids": part})]
+        for missing in set(run_ids) - {run.id for run in found}:
+            raise NotFound(f"There is no run {missing}.", hint="`shunter run list` shows the newest.")
+        return found
+
     def launches(self, run_id: str) -> list[Launch]:
         with self.database.read() as connection:
             return [_launch(row) for row in connection.execute(_LAUNCHES, {"run_id": run_id})]
@@ -214,6 +225,7 @@ _STATE_COLUMNS = (
     "status", "attempt", "exit_code", "reason", "error", "since", "started_at", "ended_at", "deadline_at",
     "cancel_requested", "usage", "version",
 )  # fmt: skip
+_GET_MANY = sa.select(runs).where(runs.c.id.in_(sa.bindparam("ids", expanding=True)))
 _UPDATE = (
     sa.update(runs)
     .where(runs.c.id == sa.bindparam("b_id"), runs.c.version == sa.bindparam("b_version"))
