@@ -1,0 +1,5 @@
+"""`azureml.core.keyvault`: its place."""
+
+from shunter.azureml._places import place
+
+Keyvault = place("Keyvault")

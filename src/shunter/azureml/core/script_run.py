@@ -1,0 +1,5 @@
+"""`azureml.core.script_run`."""
+
+from shunter.azureml.core.run import ScriptRun
+
+__all__ = ["ScriptRun"]
