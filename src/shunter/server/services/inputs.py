@@ -114,7 +114,8 @@ def _given(run: Run, name: str) -> dict[str, Any]:
 def _remote_files(given: Mapping[str, Any]) -> list[tuple[str, int, str]]:
     """The files at a URL as (path, size, full path); refused when they are not what they were at submit."""
     url = str(given["url"])
-    known = _looked.get(url)
+    key = (url, str(given.get("seen")))
+    known = _looked.get(key)
     if known is not None and time.monotonic() - known[0] < LOOK_SECONDS:
         return known[1]
     now = look_at_url(url)
@@ -128,12 +129,12 @@ def _remote_files(given: Mapping[str, Any]) -> list[tuple[str, int, str]]:
         found = sorted(system.find(path, detail=True).items())
         files = [(full[len(path.rstrip("/")) + 1 :], int(info.get("size") or 0), full) for full, info in found]
     _looked.clear()
-    _looked[url] = (time.monotonic(), files)
+    _looked[key] = (time.monotonic(), files)
     return files
 
 
 #: The files of the URL that is being read: it is read in many pieces, and looked at again after a while.
-_looked: dict[str, tuple[float, list[tuple[str, int, str]]]] = {}
+_looked: dict[tuple[str, str], tuple[float, list[tuple[str, int, str]]]] = {}
 
 
 def _read_remote(given: Mapping[str, Any], offset: int, size: int) -> bytes:
