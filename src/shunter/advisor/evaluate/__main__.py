@@ -38,7 +38,10 @@ def evaluate(data: Path, seeds: int = 5, splits: int = 300, only: str = "") -> l
     for name, protocol in protocols.items():
         if only in ("", name):
             started = time.monotonic()
-            out += [result for result in protocol() if result is not None]
+            try:
+                out += [result for result in protocol() if result is not None]
+            except Exception as error:  # one set that cannot be read must not cost the figures of the others
+                print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
             print(f"{name}: {time.monotonic() - started:.0f} s", file=sys.stderr)
     return out
 

@@ -73,7 +73,8 @@ def read_machines(folder: Path) -> dict[str, Machine]:
 def read_workloads(folder: Path, machines: dict[str, Machine]) -> list[Workload]:
     """Workloads of the single-machine table."""
     out = []
-    for name, rows in sorted(group_rows(read_table(folder / "single_node.csv"), "app", "fw", "size").items()):
+    rows_of = group_rows(read_table(folder / "single_node.csv"), "app", "fw", "size")
+    for name, rows in sorted(rows_of.items()):
         runs: dict[str, list[Run]] = {}
         for row in rows:
             if row["completed"] == "True" and row["vm"] in machines and number(row, "elapsed_time") > 0:
@@ -94,6 +95,7 @@ def read_clusters(folder: Path) -> list[ClusterRuns]:
         runs = {
             (row["vm"], int(row["nodes"])): (number(row, "elapsed_time"), row["completed"] == "True", usage_of(row))
             for row in rows
+            if number(row, "elapsed_time") > 0
         }
         out.append(ClusterRuns((name[0], name[1], name[2]), fingerprint(rows), runs))
     return out
@@ -201,7 +203,7 @@ def cluster_examples(clusters: list[ClusterRuns], machines: dict[str, Machine]) 
     """The eight numbers of each workload on clusters."""
     out = []
     for workload in clusters:
-        keys = sorted(workload.runs)
+        keys = sorted(key for key in workload.runs if key[0] in machines)
         candidates = [Candidate(machines[name], nodes) for name, nodes in keys]
         seconds = [workload.runs[key][0] for key in keys]
         ended = [workload.runs[key][1] for key in keys]

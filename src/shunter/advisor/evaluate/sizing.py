@@ -32,6 +32,8 @@ def clusters(folder: Path, seeds: int, pool: Examples) -> list[Result | None]:
     for workload in scout.read_clusters(folder):
         keys = [key for key in sorted(workload.runs) if key[0] in machines]
         candidates = [Candidate(machines[name], nodes) for name, nodes in keys]
+        if not any(workload.runs[key][1] for key in keys):
+            continue
         costs = np.array(
             [
                 workload.runs[key][0] * c.usd_per_second if workload.runs[key][1] else math.inf

@@ -36,7 +36,9 @@ def read_jobs(folder: Path) -> list[Table]:
     out = []
     for path in sorted(folder.glob("*.tsv")):
         rows = read_table(path)
-        names = [n for n in rows[0] if n not in (NODES, MACHINE, DATA, SECONDS, *DERIVED)] if rows else []
+        rows = [row for row in rows if min(number(row, NODES), number(row, DATA), number(row, SECONDS)) > 0]
+        fixed = (NODES, MACHINE, DATA, SECONDS, *DERIVED)
+        names = [n for n in rows[0] if n not in fixed and all(number(r, n) >= 0 for r in rows)] if rows else []
         for (machine,), own in sorted(group_rows(rows, MACHINE).items()):
             points, seconds = [], []
             for _, same in sorted(group_rows(own, NODES, DATA, *names).items()):
@@ -90,7 +92,7 @@ def bell(folder: Path) -> list[Result | None]:
     """Scale-out of each job from four spread node counts, and from the four smallest."""
     jobs = []
     for path in sorted(folder.glob("*.csv")):
-        rows = read_table(path)
+        rows = [row for row in read_table(path) if number(row, "Runtime") > 0]
         grouped = sorted((float(key[0]), own) for key, own in group_rows(rows, "Nodes").items())
         points = tuple(Point(nodes) for nodes, _ in grouped)
         seconds = tuple(middle(number(row, "Runtime") for row in own) / 1000 for _, own in grouped)

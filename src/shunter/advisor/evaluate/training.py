@@ -29,12 +29,18 @@ def read_samples(folder: Path) -> list[SampleExample]:
     for path in sorted(folder.glob("*.csv")):
         keys = ("vm_flavor", "n_workers", "batch_size", "learning_rate", "synchronism")
         for key, rows in sorted(group_rows(read_table(path), *keys).items()):
-            timed = sorted((number(r, "training_set_size"), number(r, "training_time"), _sd(r)) for r in rows)
+            timed = sorted(
+                (number(r, "training_set_size"), number(r, "training_time"), _sd(r))
+                for r in rows
+                if number(r, "training_set_size") > 0 and number(r, "training_time") > 0
+            )
+            if not timed:
+                continue
             full_size, full_seconds, _ = timed[-1]
             samples = tuple(TimeSample(size, time, sd) for size, time, sd in timed if size <= LARGEST_SHARE * full_size)
             facts = T2.get(key[0])
             machine = Machine(key[0], facts[0], facts[1], baseline_vcpu=facts[2]) if facts else None
-            if samples and full_seconds > 0:
+            if samples:
                 out.append(
                     SampleExample(
                         fingerprint(rows), path.stem, samples, full_size, full_seconds, machine, CUT_OFF_SECONDS
@@ -76,6 +82,7 @@ def read_placements(folder: Path) -> dict[str, tuple[str, list[StepTime]]]:
                 number(r, "step_time"),
             )
             for r in rows
+            if number(r, "step_time") > 0
         ]
         steps += [
             StepTime(
@@ -83,6 +90,7 @@ def read_placements(folder: Path) -> dict[str, tuple[str, list[StepTime]]]:
                 number(r, "step_time"),
             )
             for r in more
+            if number(r, "step_time") > 0
         ]
         out[job] = (fingerprint(rows + more), steps)
     return out
