@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 import shunter
-from shunter.errors import NotFound, RunFailed
+from shunter.errors import AuthError, ConfigError, NotFound, RunFailed, ServerUnreachable
 from shunter.home import HomeFolder
 from shunter.sdk.connect import connect, status, stop
 from shunter.testing.house import House, wait_until
@@ -256,3 +258,28 @@ def test_nothing_is_left_when_all_is_over(house: House, tmp_path: Path) -> None:
     wait_until(lambda: house.left_over() == [], 10, "the end of every process")
 
 
+
+
+def test_another_server_is_named_by_its_address_and_token(module_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = connect()
+    monkeypatch.setenv("SHUNTER_URL", own.url)
+    with pytest.raises(ConfigError, match="SHUNTER_TOKEN"):
+        connect()
+    monkeypatch.setenv("SHUNTER_TOKEN", "wrong")
+    with pytest.raises(AuthError):
+        shunter.Workspace.from_config()
+    monkeypatch.setenv("SHUNTER_TOKEN", (module_home / "token").read_text())
+    assert shunter.Workspace.from_config().name == "default"
+    monkeypatch.setenv("SHUNTER_URL", "http://127.0.0.1:9")
+    with pytest.raises(ServerUnreachable, match=r"127\.0\.0\.1:9"):
+        shunter.Workspace.from_config()
+
+
+def test_the_client_brings_no_library_of_the_server() -> None:
+    code = (
+        "import sys, shunter; shunter.Workspace, shunter.Run\n"
+        "print([m for m in ('fastapi', 'sqlalchemy', 'pydantic') if m in sys.modules])"
+    )
+    env = {**os.environ, "PYTHONPATH": str(Path(shunter.__file__).parent.parent)}
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    assert found.stdout.strip() == "[]"

@@ -6,6 +6,7 @@ import os
 import signal
 import sqlite3
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -156,3 +157,30 @@ def test_a_full_disk_is_said_and_nothing_is_half_done(where: str, house: House, 
     finally:
         house.end_all()
         subprocess.run(["umount", "-l", small], check=True)
+
+
+@pytest.fixture
+def small_memory() -> Iterator[Path]:
+    """A memory group of 60 MB that a script can put itself into: cgroup v1 or v2."""
+    base = Path("/sys/fs/cgroup/memory")
+    base = base if base.is_dir() else Path("/sys/fs/cgroup")
+    group = base / f"shunter-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        limit = "memory.limit_in_bytes" if (group / "memory.limit_in_bytes").exists() else "memory.max"
+        (group / limit).write_text(str(60 << 20))
+    except OSError as error:
+        pytest.skip(f"no memory group can be made here: {error}")
+    yield group
+    wait_until(lambda: not (group / "cgroup.procs").read_text(), what="the group's last process")
+    group.rmdir()
+
+
+def test_running_out_of_memory_is_told_apart_from_a_kill(house: House, tmp_path: Path, small_memory: Path) -> None:
+    ws = shunter.Workspace.from_config()
+    code = "import os, sys\nopen(sys.argv[1] + '/cgroup.procs', 'w').write(str(os.getpid()))\nx = bytearray(300 << 20)\n"
+    run = ws.submit("train.py", source_directory=write(tmp_path / "src", code), arguments=[small_memory]).wait()
+    assert run.error is not None
+    assert run.error["code"] == "out_of_memory"
+    assert "memory ran out" in run.error["message"]
+    assert run.exit_code == 137

@@ -14,10 +14,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shunter import __version__
 from shunter.errors import ConfigError, ShunterError
 from shunter.home import HomeFolder, network_file_system
+
+if TYPE_CHECKING:
+    from shunter.server.api.door import Door
+    from shunter.server.services.parts import Parts
 
 IDLE_SECONDS = 900.0
 
@@ -95,17 +100,10 @@ async def serve(home: HomeFolder, options: argparse.Namespace) -> int:
     return 0
 
 
-async def end_when_idle(parts: object, door: object, stop: object, idle_seconds: float) -> None:
+async def end_when_idle(parts: Parts, door: Door, stop: Callable[[], None], idle_seconds: float) -> None:
     """An embedded server goes away by itself when nobody has called and nothing is waiting or running."""
-    from shunter.model.run import PLACED
     from shunter.server.api.context import in_thread
-    from shunter.server.api.door import Door
-    from shunter.server.services.parts import Parts
 
-    assert isinstance(parts, Parts)
-    assert isinstance(door, Door)
-    assert callable(stop)
-    assert PLACED
     while True:
         await asyncio.sleep(min(idle_seconds / 4, 30.0))
         if door.under_way or parts.signals.waiting or time.monotonic() - door.last_call < idle_seconds:
