@@ -15,8 +15,9 @@ import time
 
 from shunter.node import contract, distributed, provide, script, workfolder
 from shunter.node.home import Refused
+from shunter.node.mlflow_relay import MlflowRelay, port_of
 from shunter.node.monitor.cpu import Sampler, descendants
-from shunter.node.relay import Relay
+from shunter.node.relay import Relay, relay_address
 from shunter.node.spool import Spool, Unwanted
 from shunter.node.spool import say as say_event
 
@@ -71,6 +72,7 @@ class Launcher:
         self.given = {}  # type: Dict[str, str]
         self.box = None  # type: Optional[Box]
         self.relay = None  # type: Optional[Relay]
+        self.mlflow = None  # type: Optional[MlflowRelay]
         self.pusher = None  # type: Optional[Pusher]
         self.checkpoints = None  # type: Optional[Any]
 
@@ -120,6 +122,7 @@ class Launcher:
         contract.add_to_claim(self.folder, "script %d %d" % (pid, contract.start_time(pid)))
         self.spool.mark({"started": {"at": self.began, "pid": pid}})
         self.spool.announce()
+        self._listen_to_script()
         sampler = Sampler(pid, os.path.join(self.folder, "usage"))
         status, rusage = self._watch(pid, sampler)
         self._ended(pid, status, sampler.summary(rusage))
@@ -143,7 +146,8 @@ class Launcher:
                 contract.add_to_claim(self.folder, "script %d %d" % (pid, started))
         self.spool.mark({"started": {"at": self.began, "pid": pid}})
         sampler = Sampler(pid, os.path.join(self.folder, "usage"))
-        self._open_relay()
+        self._open_relay(pid)
+        self._listen_to_script()
         self._adopt_box()
         if pid:
             self._watch_orphan(pid, started, sampler)
@@ -279,10 +283,19 @@ class Launcher:
             self._rest(0.2)
         pushing.stop()
 
-    def _open_relay(self) -> None:
+    def _open_relay(self, script_pid=0):
+        # type: (int) -> None
         """Listen for the script's questions. A node that cannot is one without answers, not without runs."""
         try:
             self.relay = Relay(self.folder, self.job, self.spool, self._hurry)
+            self.mlflow = MlflowRelay(self.folder, self.job, self.relay, port_of(script_pid))
+        except OSError:
+            pass
+
+    def _listen_to_script(self) -> None:
+        try:
+            if self.relay is not None:
+                self.relay.listen()
         except OSError:
             self.relay = None
 
@@ -293,13 +306,13 @@ class Launcher:
     def _rest(self, seconds):
         # type: (float) -> None
         """Sleep until a signal, a first call of the script, or for `seconds`. Look after checkpoints on the way."""
-        listening = self.relay if self.relay is not None and not self.relay.is_open else None
-        waiting = [self._wake_read, listening] if listening else [self._wake_read]  # type: List[Any]
-        ready = select.select(waiting, [], [], seconds)[0]
+        listening = [one for one in (self.relay, self.mlflow) if one is not None and not one.is_open]  # type: List[Any]
+        ready = select.select([self._wake_read, *listening], [], [], seconds)[0]
         if self._wake_read in ready:
             os.read(self._wake_read, 512)
-        if listening is not None and listening in ready:
-            listening.open_up()
+        for one in listening:
+            if one in ready:
+                one.open_up()
         if self.checkpoints is None and self.pusher is not None and provide.has_checkpoints(self.folder):
             self.checkpoints = provide.checkpoint_pusher(self.folder, self.job, self.spool.hear, patience)
             self.checkpoints.start()
@@ -421,8 +434,9 @@ class Launcher:
             self.spool.push_all({"outcome": outcome}, patience)
         except Unwanted:
             pass
-        if self.relay is not None:
-            self.relay.close()
+        for one in (self.relay, self.mlflow):
+            if one is not None:
+                one.close()
         workfolder.remove(self.work)
         self._release()
         contract.write_whole(os.path.join(self.folder, "done"), b"")
@@ -435,6 +449,8 @@ class Launcher:
         env.update(self.job.get("base_env") or {})
         if prepared is not None:
             env.update(prepared.env)
+        if self.mlflow is not None:
+            env.update(self.mlflow.variables())
         env.update(self.job.get("env") or {})
         client = os.path.join(os.path.dirname(os.path.abspath(__file__)), "client")
         # PYTHONSAFEPATH would hide the script's own folder; ours must come first only for the flusher.
@@ -446,9 +462,8 @@ class Launcher:
         env["SHUNTER_SPOOL"] = self.folder
         env["SHUNTER_OUTPUT_DIR"] = os.path.join(self.work, "outputs")
         env["SHUNTER_CHECKPOINT_DIR"] = os.path.join(self.folder, "checkpoints")
-        if self.relay is not None:
-            env["SHUNTER_RELAY"] = self.relay.address
-            env["SHUNTER_RUN_TOKEN"] = self.job["home"]["token"]
+        env["SHUNTER_RELAY"] = relay_address(self.folder)
+        env["SHUNTER_RUN_TOKEN"] = self.job["home"]["token"]
         if self.job.get("tags"):
             env["SHUNTER_TAGS"] = json.dumps(self.job["tags"])
         env.update(self.given)

@@ -30,7 +30,10 @@ class NotProvided(Exception):
 def before_start(folder, job, patience, canceled):
     # type: (str, Dict[str, Any], Callable[[int], float], Callable[[], bool]) -> Dict[str, str]
     """Bring what the run was given to the node and return the variables that tell the script of it."""
-    os.makedirs(os.path.join(folder, "checkpoints"), exist_ok=True)
+    try:
+        os.mkdir(os.path.join(folder, "checkpoints"))
+    except FileExistsError:
+        pass
     found = {}  # type: Dict[str, str]
     if job.get("restore"):
         from shunter.node import checkpoints

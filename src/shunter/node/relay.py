@@ -33,11 +33,16 @@ class Relay:
         self.job = job
         self.spool = spool
         self.wake = wake
-        self.address = "unix:" + os.path.join(folder, SOCKET)
-        self._listener = listen(folder)
+        self.folder = folder
+        self._listener = None  # type: Optional[socket.socket]
         self._server = None  # type: Optional[Any]
 
+    def listen(self) -> None:
+        """Be there for the script. Called when it is on its way: its client tries until we are."""
+        self._listener = listen(self.folder)
+
     def fileno(self) -> int:
+        assert self._listener is not None
         return self._listener.fileno()
 
     @property
@@ -48,13 +53,15 @@ class Relay:
         """Somebody calls: serve, in threads, until `close`."""
         import threading
 
+        assert self._listener is not None
         self._server = _server(self._listener, self.answer)
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.2}, daemon=True).start()
 
     def close(self) -> None:
         if self._server is not None:
             self._server.shutdown()
-        self._listener.close()
+        if self._listener is not None:
+            self._listener.close()
 
     def answer(self, path, token, body):
         # type: (str, str, Dict[str, Any]) -> Answer
@@ -64,14 +71,14 @@ class Relay:
         name = path[9:] if path.startswith("/shunter/") else ""
         until = time.monotonic() + min(float(body.get("timeout_seconds") or 60.0), 3600.0)
         if name == "flush":
-            if self._flush(until):
+            if self.flush(until):
                 return 200, b"{}"
             return 504, _words("Not everything is home yet; nothing is lost.")
         if not name.isidentifier():
             return 404, _words("There is nothing at " + path + ".")
         return self._pass_on(name, body, until)
 
-    def _flush(self, until):
+    def flush(self, until):
         # type: (float) -> bool
         """Wait until the spool, as it is now, is home."""
         aim = self.spool.extent()
@@ -99,6 +106,12 @@ class Relay:
                 pause = min(pause * 2, 2.0)
             finally:
                 home.close()
+
+
+def relay_address(folder):
+    # type: (str) -> str
+    """How a script finds the relay of its launch, also before it listens."""
+    return "unix:" + os.path.join(folder, SOCKET)
 
 
 def listen(folder):

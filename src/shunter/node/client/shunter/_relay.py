@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 
 from ._errors import RunUnreachable, RunUsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional
+
+PATIENCE_SECONDS = 5.0
 
 
 def ask(name, body=None, timeout_seconds=60.0):
@@ -25,7 +28,7 @@ def ask(name, body=None, timeout_seconds=60.0):
         "Content-Length: %d\r\n\r\n" % (name, os.environ.get("SHUNTER_RUN_TOKEN", ""), len(data))
     )
     try:
-        with _connect(address, timeout_seconds + 5.0) as connection:
+        with _patient(address, timeout_seconds + 5.0) as connection:
             connection.sendall(head.encode() + data)
             parts = []
             while True:
@@ -47,6 +50,19 @@ def ask(name, body=None, timeout_seconds=60.0):
     if status in (502, 503, 504):
         raise RunUnreachable("%s: %s" % (name, said))
     raise RunUsageError("%s: %s" % (name, said))
+
+
+def _patient(address, timeout):
+    # type: (str, float) -> socket.socket
+    """The launcher may not listen yet, or be another one in a moment."""
+    until = time.monotonic() + min(timeout, PATIENCE_SECONDS)
+    while True:
+        try:
+            return _connect(address, timeout)
+        except (FileNotFoundError, ConnectionRefusedError):
+            if time.monotonic() >= until:
+                raise
+            time.sleep(0.02)
 
 
 def _connect(address, timeout):
