@@ -34,7 +34,8 @@ def sizes(
     if as_json:
         print_json(list(found))
         return
-    columns = [Column("size", 0, 12), Column("cores"), Column("memory GiB"), Column("GPUs", 1), Column("$/hour"), Column("spot $/h", 2)]
+    columns = [Column("size", 0, 12), Column("cores"), Column("memory GiB"), Column("GPUs", 1)]
+    columns += [Column("$/hour"), Column("spot $/h", 2)]
     print_table(columns, [_row(size) for size in found], "No size fits. Ask for less, or leave the region out.")
 
 
@@ -54,7 +55,8 @@ def nodes(name: TargetName, as_json: Json = False) -> None:
 
 def _row(size: dict[str, Any]) -> list[str]:
     gpus = f"{size['gpus']:g} × {size['gpu_model'] or '?'}" if size["gpus"] else ""
-    return [size["name"], str(size["cpus"]), f"{size['memory_gib']:g}", gpus, _dollars(size["usd_per_hour"]), _dollars(size["spot_usd_per_hour"])]
+    prices = [_dollars(size["usd_per_hour"]), _dollars(size["spot_usd_per_hour"])]
+    return [size["name"], str(size["cpus"]), f"{size['memory_gib']:g}", gpus, *prices]
 
 
 def _dollars(price: float | None) -> str:

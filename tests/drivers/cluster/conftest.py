@@ -34,7 +34,10 @@ def ws(home: Path) -> Workspace:
 @pytest.fixture
 def cpu(ws: Workspace) -> Compute:
     """A cluster of up to two nodes. The same again is fine, so every test may ask for it."""
-    return ws.compute.create("cpu", kind="cluster", vm_size="standard_D2_v2", max_nodes=2, idle_seconds_before_scaledown=20)
+    known = [c for c in ws.compute.list() if c.name == "cpu"]
+    return known[0] if known else ws.compute.create(
+        "cpu", kind="cluster", vm_size="standard_D2_v2", max_nodes=2, idle_seconds_before_scaledown=20
+    )
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,8 @@ from shunter.testing.house import House, wait_until
 WAIT = 150.0
 WHERE = """
 import os
-print(os.environ["SHUNTER_NODE_INDEX"], os.getcwd().split("/nodes/")[1].split("/")[0], [k for k in os.environ if k.startswith("RAY_")])
+node = os.getcwd().split("/nodes/")[1].split("/")[0]
+print(os.environ["SHUNTER_NODE_INDEX"], node, [k for k in os.environ if k.startswith("RAY_")])
 """
 #: Writes when it starts and ends, then waits for its gate.
 LEDGER = """
@@ -43,7 +45,7 @@ class TestCluster(DriverContract):
         return cpu.name
 
 
-def submit(ws: Workspace, source: Path, code: str, *arguments: object, target: str = "cpu", **options: object) -> Run:
+def submit(ws: Workspace, source: Path, code: str, *arguments: object, target: str = "cpu", **options: Any) -> Run:
     (source / "train.py").write_text(code)
     return ws.submit("train.py", source_directory=source, arguments=arguments, target=target, **options)
 
@@ -141,7 +143,9 @@ def test_a_busy_cluster_is_not_deleted(ws: Workspace, cpu: Compute, source: Path
     run.wait(timeout_seconds=WAIT)
 
 
-def test_resized_and_idle_it_goes_to_zero_with_its_head(ws: Workspace, cpu: Compute, home: Path, source: Path, house: ClusterHouse) -> None:
+def test_resized_and_idle_it_goes_to_zero_with_its_head(
+    ws: Workspace, cpu: Compute, home: Path, source: Path, house: ClusterHouse
+) -> None:
     submit(ws, source, "").wait(timeout_seconds=WAIT)
     cpu.update(idle_seconds_before_scaledown=2)
     assert cpu.show()["config"]["idle_seconds_before_scaledown"] == 2

@@ -24,7 +24,9 @@ class ClusterConfig(BaseModel):
     max_nodes: int = Field(1, ge=1, description="The most nodes there may be.")
     idle_seconds_before_scaledown: float = Field(120, ge=0, description="A node goes when it had no work for so long.")
     pool: Literal["local", "ssh"] = Field(
-        "local", description="Where nodes come from: this machine, or a list of machines.", json_schema_extra={"fixed": True}
+        "local",
+        description="Where nodes come from: this machine, or a list of machines.",
+        json_schema_extra={"fixed": True},
     )
     machines: list[str] | None = Field(None, description="For the pool ssh: names of attached SSH targets.")
     bind_address: str = Field("127.0.0.1", description="The address at which nodes find the head.")

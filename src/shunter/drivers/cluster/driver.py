@@ -103,10 +103,8 @@ class ClusterDriver:
         gang_id, index = _gang_of(job.id)
         self._in_flight[gang_id] = self._in_flight.get(gang_id, 0) + 1
         try:
-            gang = await self.keeper.ask({
-                "do": "place", "id": gang_id, "run": job.job["run_id"], "count": job.job["node_count"], "bundle": self._bundle(job.job),
-            })  # fmt: skip
-            gang = gang["gang"]
+            request = {"do": "place", "id": gang_id, "run": job.job["run_id"], "bundle": self._bundle(job.job)}
+            gang = (await self.keeper.ask({**request, "count": job.job["node_count"]}))["gang"]
             if gang["state"] != "placed" and not (gang["state"] == "over" and gang["nodes"]):
                 raise DriverError(gang["why"] or f"The attempt {gang_id} is {gang['state']}.")
             name = gang["nodes"][index]
@@ -116,7 +114,7 @@ class ClusterDriver:
             added = {
                 "watch": [record["pid"], record["start"]],
                 "node": name,
-                "gang": {"addresses": gang["addresses"], "port": gang["port"]},
+                "gang": {"addresses": gang["addresses"], "ports": gang["ports"]},
                 "scrub_env": ["RAY_", "AUTOSCALER_"],
             }
             await self._node(name).launch(replace(job, node=name, job={**job.job, **added}))
@@ -191,7 +189,7 @@ class ClusterDriver:
             self.folder.make(self.spec)
 
     async def remove(self) -> None:
-        """Delete the cluster with its nodes. May be repeated; whoever dies on the way, the keeper or the next server finishes it."""
+        """Delete the cluster with its nodes. May be repeated; if we die on the way, the keeper finishes it."""
         if not self.folder.path.exists():
             return
         (self.folder.path / "gone").touch()
@@ -206,11 +204,11 @@ class ClusterDriver:
         asked = job.get("resources") or {}
         return bundle_for(
             int(asked.get("cpus") or self.size.cpus), int(asked.get("gpus") or 0), int(asked.get("memory_bytes") or 0),
-            self.size.cpus, int(self.size.gpus), False,
+            self.size.cpus, int(self.size.gpus),
         )  # fmt: skip
 
     async def _sign(self, handle: Handle) -> Sign:
-        gang_id, index = _gang_of(handle["launch"])
+        gang_id, _ = _gang_of(handle["launch"])
         gang = self.folder.gang(gang_id)
         name = self._node_of(handle)
         if not name:

@@ -27,7 +27,6 @@ from typing import Any
 from shunter.drivers.cluster.ray_engine import Place, Shape
 from shunter.node import contract
 
-
 #: The last word of a node that left in order.
 LEFT = "It left."
 

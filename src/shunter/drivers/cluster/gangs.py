@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from shunter.drivers.cluster.folder import LEFT
+
 #: asked → placed → over; or withdrawn, failed, canceled, lost on the way.
 ASKED, PLACED, OVER, FAILED, CANCELED, LOST = "asked", "placed", "over", "failed", "canceled", "lost"
 
@@ -30,7 +32,7 @@ class Gang:
     group: str = ""
     nodes: Sequence[str] = ()
     addresses: Sequence[str] = ()
-    port: int = 0
+    ports: Sequence[int] = ()
     placed_at: float = 0.0
     why: str = ""
     lost_node: str = ""
@@ -79,7 +81,7 @@ class NodeView:
 
 
 def bundle_for(
-    cpus: int, gpus: int, memory_bytes: int, node_cpus: int, node_gpus: int, asked_gpus: bool
+    cpus: int, gpus: int, memory_bytes: int, node_cpus: int, node_gpus: int
 ) -> dict[str, float]:
     """What one member takes of its node: all of it, unless it said how much."""
     if cpus >= node_cpus:
@@ -87,7 +89,7 @@ def bundle_for(
     found: dict[str, float] = {"CPU": float(cpus)}
     if memory_bytes:
         found["memory"] = float(memory_bytes)
-    if gpus or (asked_gpus and gpus):
+    if gpus:
         found["GPU"] = float(gpus)
     return found
 
@@ -130,17 +132,20 @@ def words(
     if head != "up":
         return f"The head of {cluster} is being started ({head})."
     coming = [n for n in nodes if n.is_alive and not n.is_up and n.ended_at is None]
-    here = [n for n in nodes if is_usable(n)]
+    here = {n.name for n in nodes if is_usable(n)}
     if coming:
         since = now - min(n.asked_at for n in coming)
-        s = "s" if len(coming) > 1 else ""
-        return f"{len(coming)} node{s} of size {size} {'are' if s else 'is'} coming up on {cluster} since {since:.0f} s; {len(here)} {'is' if len(here) == 1 else 'are'} there."
+        return f"{_nodes(len(coming))} of size {size} coming up on {cluster} since {since:.0f} s; {len(here)} there already."
     if busy and len(here) >= most:
-        return f"All {most} nodes of {cluster} are there and {len(busy & {n.name for n in here})} of them are in use; it needs {gang.count}."
-    failed = [n for n in nodes if n.ended_at is not None and n.ended_at > gang.since]
+        return f"All {_nodes(most)} of {cluster} are there, {len(busy & here)} in use; it needs {gang.count}."
+    failed = [n for n in nodes if n.ended_at is not None and n.ended_at > gang.since and n.why != LEFT]
     if failed:
         return f"A node of {cluster} came to nothing ({failed[-1].why}); another is asked for."
-    return f"The autoscaler of {cluster} has been asked for {gang.count} node{'s' if gang.count > 1 else ''} of size {size} {now - gang.since:.0f} s ago."
+    return f"The autoscaler of {cluster} was asked for {_nodes(gang.count)} of size {size} {now - gang.since:.0f} s ago."
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node{'' if count == 1 else 's'}"
 
 
 def failures(nodes: Iterable[NodeView], since: float) -> list[NodeView]:

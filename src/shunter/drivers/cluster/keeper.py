@@ -182,9 +182,9 @@ class Keeper:
                     self._put(self._placed(self.gangs[gang_id], found, [self._address(n) for n in found]))
 
     def _placed(self, gang: Gang, nodes: Sequence[str], addresses: Sequence[str]) -> Gang:
-        port = free_port(addresses[0]) if self.spec.pool == "local" and gang.count > 1 else 0
+        ports = [free_port() for _ in nodes] if self.spec.pool == "local" else []
         return gang.evolve(
-            state=PLACED, nodes=list(nodes), addresses=list(addresses), port=port, placed_at=time.time(), why=""
+            state=PLACED, nodes=list(nodes), addresses=list(addresses), ports=ports, placed_at=time.time(), why=""
         )
 
     def _room_of_one_that_ended(self, gang: Gang) -> Room | None:

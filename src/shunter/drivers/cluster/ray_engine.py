@@ -81,6 +81,7 @@ def check_version() -> None:
 def environment(place: Place, node: str, kind: str) -> dict[str, str]:
     """The environment of every process of this cluster. Nothing of another Ray on the machine is taken over."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "AUTOSCALER_", "SHUNTER_"))}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # Ray starts a dozen interpreters; each would compile all of it again
     env.update(
         RAY_enable_autoscaler_v2="1",
         AUTOSCALER_UPDATE_INTERVAL_S="1",
@@ -93,7 +94,7 @@ def environment(place: Place, node: str, kind: str) -> dict[str, str]:
         RAY_health_check_period_ms="1000",
         RAY_health_check_timeout_ms="5000",
         RAY_health_check_failure_threshold="5",
-        RAY_raylet_start_wait_time_s="90",
+        RAY_raylet_start_wait_time_s="110",
         RAY_gcs_storage="rocksdb",
         RAY_gcs_storage_path=place.storage_folder,
         RAY_gcs_rpc_server_reconnect_timeout_s=str(RECONNECT_SECONDS),

@@ -45,6 +45,9 @@ class Orders:
             "env": dict(run.config.get("env") or {}),
             "max_duration_seconds": run.config.get("max_duration_seconds"),
             "grace_seconds": run.config.get("grace_seconds") or 10,
+            "framework": run.config.get("framework"),
+            "communicator": run.config.get("communicator"),
+            "processes_per_node": run.config.get("processes_per_node"),
             "resources": {"cpus": run.slots, "gpus": run.config.get("gpus"), "memory_bytes": run.config.get("memory_bytes")},
             "home": {"url": self.home.url, "endpoint_file": self.home.endpoint_file, "token": self.tokens.for_run(run.id)},
         }

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from shunter.drivers.base import Driver, Home
-from shunter.drivers.cluster.folder import ClusterFolder, Spec
-from shunter.model.compute import Compute
+if TYPE_CHECKING:
+    from shunter.drivers.base import Driver, Home
+    from shunter.drivers.cluster.folder import ClusterFolder, Spec
+    from shunter.model.compute import Compute
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,17 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from shunter.drivers.base import Driver, Home
 from shunter.drivers.cluster import ray_engine
 from shunter.drivers.cluster.folder import LEFT, ClusterFolder, Spec, is_process, process_record
 from shunter.drivers.cluster.pools.base import PoolNode
-from shunter.model.compute import Compute
 from shunter.node import contract
 from shunter.node.monitor.cpu import descendants
+
+if TYPE_CHECKING:
+    from shunter.drivers.base import Driver, Home
+    from shunter.model.compute import Compute
 
 #: A node that has not joined after so long is given up.
 UP_SECONDS = 120.0

@@ -1,0 +1,109 @@
+"""Distributed training on a node: what each process is told about the others, and who starts the processes.
+
+One process on each node needs nothing but variables. Several are started by `ranks.py`; MPI's own by `mpirun` on the first
+node, through helpers on the others (`mpi.py`), so that no node needs to log in to another.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List
+
+MPI = ("mpi", "openmpi", "intelmpi")
+
+
+def is_distributed(job):
+    # type: (Dict[str, Any]) -> bool
+    return int(job.get("node_count") or 1) > 1 or processes_of(job) > 1 or _communicator(job) in MPI
+
+
+def processes_of(job):
+    # type: (Dict[str, Any]) -> int
+    return int(job.get("processes_per_node") or 1)
+
+
+def environment(job, local_rank=0):
+    # type: (Dict[str, Any], int) -> Dict[str, str]
+    """The variables of one process, as PyTorch and TensorFlow read them."""
+    gang = job.get("gang") or {}
+    addresses = gang.get("addresses") or ["127.0.0.1"]
+    ports = gang.get("ports") or [port_from(job["id"])]
+    node, nodes, each = int(job["node_index"]), int(job["node_count"]), processes_of(job)
+    found = {
+        "MASTER_ADDR": str(addresses[0]),
+        "MASTER_PORT": str(ports[0]),
+        "WORLD_SIZE": str(nodes * each),
+        "RANK": str(node * each + local_rank),
+        "LOCAL_RANK": str(local_rank),
+        "LOCAL_WORLD_SIZE": str(each),
+        "NODE_RANK": str(node),
+        "GROUP_RANK": str(node),
+    }
+    if all(str(a).startswith("127.") for a in addresses):
+        found["GLOO_SOCKET_IFNAME"] = "lo"
+    if str(job.get("framework") or "").lower() == "tensorflow" or _communicator(job) == "parameterserver":
+        workers = ["%s:%s" % (addresses[min(i, len(addresses) - 1)], ports[min(i, len(ports) - 1)]) for i in range(nodes)]
+        found["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": node}})
+    return found
+
+
+def command(job, argv, env, folder, work):
+    # type: (Dict[str, Any], List[str], Dict[str, str], str, str) -> List[str]
+    """The command to start instead of `argv`: itself when this node has one process, else that which starts them all."""
+    if _communicator(job) in MPI:
+        return _helper("mpi", _mpi_spec(job, argv, env), folder, work)
+    each = processes_of(job)
+    if each == 1:
+        return argv
+    ranks = [{"rank": int(job["node_index"]) * each + i, "env": environment(job, i)} for i in range(each)]
+    return _helper("ranks", {"argv": argv, "ranks": ranks}, folder, work)
+
+
+def port_from(text):
+    # type: (str) -> int
+    """A port that all members of an attempt agree on without asking each other."""
+    return 20000 + int(_digest(text.rsplit(".", 1)[0])[:8], 16) % 10000
+
+
+def _mpi_spec(job, argv, env):
+    # type: (Dict[str, Any], List[str], Dict[str, str]) -> Dict[str, Any]
+    gang = job.get("gang") or {}
+    nodes = int(job["node_count"])
+    secret = _digest(str(job["home"]["token"]) + job["id"].rsplit(".", 1)[0])
+    return {
+        "argv": argv,
+        "node": int(job["node_index"]),
+        "processes": processes_of(job),
+        "addresses": gang.get("addresses") or ["127.0.0.1"] * nodes,
+        "ports": gang.get("ports") or [port_from(job["id"]) + i for i in range(nodes)],
+        "secret": secret,
+        "export": sorted(k for k in env if k.startswith(("SHUNTER_", "MASTER_", "PYTHON")) or k in (job.get("env") or {})),
+    }
+
+
+def _helper(module, spec, folder, work):
+    # type: (str, Dict[str, Any], str, str) -> List[str]
+    path = os.path.join(folder, module + ".json")
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(fd, "w") as file:
+        json.dump(dict(spec, work=work), file)
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    code = "import sys; sys.path.insert(0, %r); from shunter.node.%s import main; sys.exit(main(sys.argv[1]))" % (package, module)
+    return [sys.executable, "-I", "-S", "-E", "-c", code, path]
+
+
+def _digest(text):
+    # type: (str) -> str
+    import hashlib
+
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _communicator(job):
+    # type: (Dict[str, Any]) -> str
+    return str(job.get("communicator") or "").lower()
