@@ -53,6 +53,7 @@ class Batch:
     house: House
     folder: Path
     seed: int
+    target: str = "local"
     runs: list[Run] = field(default_factory=list)
     codes: dict[str, int] = field(default_factory=dict)
 
@@ -72,7 +73,8 @@ class Batch:
             arguments = [self.ledger, self.random.uniform(0.0, longest_seconds), code]
             self.codes[run_id] = code
             run = self._keep_trying(lambda a=arguments, i=run_id: self.workspace.submit(
-                "train.py", source_directory=self.folder / "src", arguments=a, experiment="batch", run_id=i))  # type: ignore[misc]  # fmt: skip
+                "train.py", source_directory=self.folder / "src", arguments=a, experiment="batch", run_id=i,
+                target=self.target))  # type: ignore[misc]  # fmt: skip
             self.runs.append(run)
 
     def wait(self, seconds: float = 300.0) -> None:

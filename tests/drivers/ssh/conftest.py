@@ -47,9 +47,14 @@ def ws(module_home: Path) -> shunter.Workspace:
 
 
 @pytest.fixture
-def shared() -> Iterator[Path]:
+def open_folder() -> Iterator[Path]:
     """A folder that the tests and the machines' users see at the same place."""
     folder = Path(tempfile.mkdtemp(prefix="shunter-shared-", dir="/tmp"))
     folder.chmod(0o777)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def shared(open_folder: Path) -> Path:
+    return open_folder

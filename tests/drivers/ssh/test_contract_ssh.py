@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,21 +12,23 @@ from shunter.sdk.workspace import Workspace
 from shunter.testing.drivers import DriverContract
 
 
-class TestSsh(DriverContract):
+class OverSsh(DriverContract):
+    @pytest.fixture
+    def ws(self, home: Path) -> Workspace:
+        return Workspace.from_config()
+
+    @pytest.fixture
+    def shared(self, open_folder: Path) -> Iterator[Path]:
+        yield open_folder
+
+
+class TestSsh(OverSsh):
     @pytest.fixture
     def target(self, ws: Workspace, machine: Machine) -> str:
         return ws.compute.create("vm", "ssh", **machine.options()).name
 
-    @pytest.fixture
-    def ws(self, home: Path) -> Workspace:
-        return Workspace.from_config()
 
-
-class TestSshWithoutForwarding(DriverContract):
+class TestSshWithoutForwarding(OverSsh):
     @pytest.fixture
     def target(self, ws: Workspace, machine: Machine) -> str:
         return ws.compute.create("vm", "ssh", **machine.options(forwarding="never")).name
-
-    @pytest.fixture
-    def ws(self, home: Path) -> Workspace:
-        return Workspace.from_config()

@@ -99,7 +99,8 @@ class SshDriver:
     async def launch(self, job: Launch) -> Handle:
         self.link.keep()
         session = await self._session()
-        tools = await asyncio.to_thread(self.cargo.tools, job.job.get("tools") or {})
+        named = job.job.get("tools")
+        tools = await asyncio.to_thread(self.cargo.tools, named) if named else []
         for last in (False, True):
             await self.cargo.bring(session, job, tools)
             content = {

@@ -1,0 +1,283 @@
+"""How an SSH machine compares with this one: python scripts/bench_ssh.py [first-line|rate|snapshot|watch …] [--write FILE]
+
+Needs root and what scripts/parts/ssh installs: machines are namespaces with an sshd of their own. Everything is measured
+in one go on one machine, and shown as ratios.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests" / "drivers" / "ssh")]
+
+from machines import Machine  # noqa: E402
+
+from shunter.drivers.base import Launch  # noqa: E402
+from shunter.drivers.ssh.cargo import Cargo  # noqa: E402
+from shunter.drivers.ssh.config import SshConfig  # noqa: E402
+from shunter.drivers.ssh.link import Link  # noqa: E402
+from shunter.sdk.workspace import Workspace  # noqa: E402
+from shunter.testing.house import House, wait_until  # noqa: E402
+
+FIRST = "import time; print(time.time(), flush=True)\n"
+lines: list[str] = []
+
+
+def say(text: str) -> None:
+    lines.append(text)
+    print(text, flush=True)
+
+
+@contextmanager
+def house() -> Iterator[tuple[Workspace, Path]]:
+    folder = Path(tempfile.mkdtemp(prefix="shunter-bench-"))
+    (folder / "home").mkdir(mode=0o700)
+    os.environ["SHUNTER_HOME"] = str(folder / "home")
+    try:
+        yield Workspace.from_config(), folder
+    finally:
+        House(folder / "home").end_all()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def machine(folder: Path, **options: Any) -> Iterator[Machine]:
+    made = Machine(folder, **options)
+    try:
+        yield made.up()
+    finally:
+        made.down()
+
+
+def source(folder: Path, code: str = FIRST) -> Path:
+    (folder / "src").mkdir(exist_ok=True)
+    (folder / "src" / "train.py").write_text(code)
+    return folder / "src"
+
+
+def first_line(ws: Workspace, src: Path, target: str) -> float:
+    """Seconds from the call of submit to the script's first line."""
+    began = time.time()
+    run = ws.submit("train.py", source_directory=src, target=target).wait(timeout_seconds=60)
+    return float(run.logs()) - began
+
+
+def bench_first_line() -> None:
+    say("## Submit to the script's first line, warm target")
+    with house() as (ws, folder), machine(folder / "m") as vm:
+        src = source(folder)
+        ws.compute.create("near", "ssh", **vm.options())
+        with delayed(vm.address, 0.05) as port:
+            known = (folder / "m" / "known_hosts_far")
+            known.write_text(f"[127.0.0.1]:{port} " + " ".join((vm.folder / "hostkey.pub").read_text().split()[:2]) + "\n")
+            far = vm.options(address="127.0.0.1", port=port, known_hosts_file=str(known), folder="/home/vm/far")
+            ws.compute.create("far", "ssh", **far)
+            found: dict[str, list[float]] = {"local": [], "near": [], "far": []}
+            for n in range(22):
+                for target, times in found.items():
+                    taken = first_line(ws, src, target)
+                    if n >= 2:
+                        times.append(taken)
+    local, near, far_ = (statistics.median(found[t]) for t in ("local", "near", "far"))
+    say(f"local {local * 1e3:.0f} ms, SSH {near * 1e3:.0f} ms: {near / local:.2f} × (at most 2)")
+    trips = (far_ - near) / 0.1
+    say(f"SSH with a round trip of 100 ms {far_ * 1e3:.0f} ms: {trips:.1f} round trips more than without, of which half a trip is the "
+        "least there can be (at most 2.5)")  # fmt: skip
+
+
+def bench_rate(count: int = 200) -> None:
+    say(f"## {count} trivial runs")
+    with house() as (ws, folder), machine(folder / "m") as vm:
+        src = source(folder)
+        ws.compute.create("vm", "ssh", slots=2, **vm.options())
+        ws.compute.create("vm-session", "ssh", slots=2, **vm.options(forwarding="never"))
+        ws.compute.get("local").update(slots=2)
+        rates: dict[str, float] = {}
+        for target in ("local", "vm", "vm-session", "local", "vm", "vm-session"):
+            ws.submit("train.py", source_directory=src, target=target).wait()
+            began = time.monotonic()
+            runs = [ws.submit("train.py", source_directory=src, target=target) for _ in range(count)]
+            ws.wait(runs)
+            assert {r.data["status"] for r in runs} == {"Completed"}
+            rates[target] = max(rates.get(target, 0.0), count / (time.monotonic() - began))
+    for target in ("vm", "vm-session"):
+        words = "tunnel" if target == "vm" else "no forwarding"
+        say(f"local {rates['local']:.1f} runs/s, SSH ({words}) {rates[target]:.1f}: {rates[target] / rates['local']:.0%} (at least 70 %)")
+
+
+def bench_snapshot(size: int = 1 << 30, files: int = 100) -> None:
+    say(f"## A snapshot of {size >> 20} MB in {files} files")
+    with tempfile.TemporaryDirectory(prefix="shunter-bench-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        data = folder / "data"
+        data.mkdir()
+        block = os.urandom(size // files)
+        for n in range(files):
+            (data / f"f{n}").write_bytes(n.to_bytes(4, "big") + block[4:])
+        with machine(folder / "m") as vm:
+            sent, copied = [], []
+            for n in range(3):
+                copied.append(_scp(vm, data, n))
+                seconds, again = asyncio.run(_send(vm, data, size // files, n))
+                sent.append(seconds)
+        say(f"sent in {min(sent):.1f} s, scp {min(copied):.1f} s: {min(sent) / min(copied):.2f} × (at most 1.3)")
+        say(f"sent again, unchanged: {again / 1000:.1f} kB")
+
+
+def _scp(vm: Machine, data: Path, n: int) -> float:
+    began = time.monotonic()
+    subprocess.run(["scp", "-q", "-r", "-i", vm.key, "-o", f"UserKnownHostsFile={vm.known_hosts()}", data, f"vm@{vm.address}:copy{n}"], check=True)
+    taken = time.monotonic() - began
+    shutil.rmtree(vm.home / f"copy{n}")
+    return taken
+
+
+async def _send(vm: Machine, data: Path, size: int, n: int) -> tuple[float, int]:
+    options = {k: v for k, v in vm.options().items() if k != "private_key_file"}
+    config = SshConfig(**options, private_key=vm.key.read_text())  # type: ignore[arg-type]
+    link = Link(config, "vm", f"~/node{n}", "http://127.0.0.1:9")
+    session = await link.session()
+    files = sorted(data.iterdir())
+    layout = [(f.name, "file", 0o644, str(f), 0, size) for f in files]
+    order = Launch("x", "", {}, "snapshot", layout, [f.name.ljust(64, "0") for f in files])
+    began = time.monotonic()
+    await Cargo().bring(session, order, [])
+    taken = time.monotonic() - began
+    before = link._connection.get_extra_info("socket") and _written(link)
+    await Cargo().bring(session, order, [])  # a server that remembers nothing
+    again = _written(link) - before
+    await link.close()
+    shutil.rmtree(vm.home / f"node{n}")
+    return taken, again
+
+
+def _written(link: Link) -> int:
+    """Bytes that this process gave to the kernel for its sockets and files so far."""
+    return int(next(line for line in Path("/proc/self/io").read_text().splitlines() if line.startswith("wchar")).split()[1])
+
+
+def bench_watch(count: int = 200, machines: int = 3) -> None:
+    say(f"## {count} connections to {machines} sshd, nothing running")
+    with house() as (ws, folder):
+        made = [Machine(folder / f"m{n}").up() for n in range(machines)]
+        try:
+            for n in range(count):
+                ws.compute.create(f"vm{n}", "ssh", **made[n % machines].options())
+            wait_until(lambda: all((c.data.get("status") or {"reachable": True})["reachable"] for c in ws.compute.list()), 120, "all up")
+            server = House(folder / "home").server
+            before, began = _cpu(server), time.monotonic()
+            time.sleep(30)
+            share = (_cpu(server) - before) / (time.monotonic() - began)
+            say(f"server: {share:.1%} of a core, {_rss(server) >> 20} MB")
+            made[0].power_off()
+            began = time.monotonic()
+            mine = {f"vm{n}" for n in range(0, count, machines)}
+            wait_until(lambda: not any(c.data["status"]["reachable"] for c in ws.compute.list() if c.name in mine), 60, "the loss")
+            off = time.monotonic() - began
+            made[1].cut()
+            began = time.monotonic()
+            theirs = {f"vm{n}" for n in range(1, count, machines)}
+            wait_until(lambda: not any(c.data["status"]["reachable"] for c in ws.compute.list() if c.name in theirs), 60, "the cut")
+            say(f"a machine switched off is known after {off:.1f} s, a cut link after {time.monotonic() - began:.1f} s (at most 15)")
+        finally:
+            for one in made:
+                one.down()
+
+
+def _cpu(pid: int | None) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _rss(pid: int | None) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@contextmanager
+def delayed(address: str, seconds: float) -> Iterator[int]:
+    """A port that leads to `address`:22 with a delay on every byte, each way."""
+    started = threading.Event()
+    found: list[int] = []
+    loop = asyncio.new_event_loop()
+
+    async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+
+        async def write() -> None:
+            while True:
+                at, data = await queue.get()
+                await asyncio.sleep(max(0.0, at - loop.time()))
+                if not data:
+                    writer.close()
+                    return
+                writer.write(data)
+
+        task = asyncio.ensure_future(write())
+        try:
+            while data := await reader.read(1 << 16):
+                queue.put_nowait((loop.time() + seconds, data))
+        except OSError:
+            pass
+        queue.put_nowait((loop.time() + seconds, b""))
+        await task
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there_reader, there_writer = await asyncio.open_connection(address, 22)
+        await asyncio.gather(pipe(reader, there_writer), pipe(there_reader, writer))
+
+    async def main() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        found.append(server.sockets[0].getsockname()[1])
+        started.set()
+        await server.serve_forever()
+
+    def run() -> None:
+        try:
+            loop.run_until_complete(main())
+        except (RuntimeError, asyncio.CancelledError):
+            pass
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    started.wait()
+    try:
+        yield found[0]
+    finally:
+        loop.call_soon_threadsafe(lambda: [task.cancel() for task in asyncio.all_tasks(loop)])
+        thread.join()
+        loop.close()
+
+
+BENCHES: dict[str, Callable[[], None]] = {
+    "first-line": bench_first_line, "rate": bench_rate, "snapshot": bench_snapshot, "watch": bench_watch,
+}  # fmt: skip
+
+
+def main() -> int:
+    words = sys.argv[1:]
+    target = Path(words.pop(words.index("--write") + 1)) if "--write" in words else None
+    chosen = [w for w in words if w != "--write"] or list(BENCHES)
+    for name in chosen:
+        BENCHES[name]()
+    if target is not None:
+        head = f"# SSH machines, measured\n\n`scripts/bench_ssh.py` on {os.cpu_count()} cores, {time.strftime('%Y-%m-%d')}.\n\n"
+        target.write_text(head + "\n".join(f"\n{line}\n" if line.startswith("##") else f"- {line}" for line in lines) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
