@@ -62,7 +62,7 @@ def submit(ws: Workspace, project: Path, script: str = "show.py", **options: Any
 
 
 def log_of(run: Run) -> str:
-    return "".join(p.decode() if isinstance(p, bytes) else p for p in run.logs())
+    return run.logs()
 
 
 def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:

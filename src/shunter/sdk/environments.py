@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,14 +38,14 @@ class Environments:
         reference = f"{name}:{version}" if version else name
         return _from(self.workspace.client.get(f"{self._path}/{part(reference)}"))
 
-    def list(self) -> list[dict[str, Any]]:
+    def list(self) -> Sequence[dict[str, Any]]:
         """Every version of every registered environment: name, version, kind, content_id, created_at, environment."""
-        found: list[dict[str, Any]] = self.workspace.client.get(self._path)
+        found: Sequence[dict[str, Any]] = self.workspace.client.get(self._path)
         return found
 
-    def curated(self) -> list[dict[str, Any]]:
+    def curated(self) -> Sequence[dict[str, Any]]:
         """Those that come with Shunter, with their framework and variant (cpu, gpu)."""
-        found: list[dict[str, Any]] = self.workspace.client.get("/api/v1/environments/curated")
+        found: Sequence[dict[str, Any]] = self.workspace.client.get("/api/v1/environments/curated")
         return found
 
     def delete(self, name: str, version: str = "") -> int:
@@ -69,7 +70,7 @@ class Environments:
         found: dict[str, Any] = self.workspace.client.get(f"/api/v1/environment-locks/{part(lock_id)}")
         return found
 
-    def diff(self, before: Environment | str, after: Environment | str) -> list[Difference]:
+    def diff(self, before: Environment | str, after: Environment | str) -> Sequence[Difference]:
         """In what two environments differ, member by member."""
         body = {"before": environment_wire(before), "after": environment_wire(after)}
         found = self.workspace.client.post(f"{self.workspace.path}/environment-diff", body)
@@ -96,7 +97,7 @@ class Environments:
             found: dict[str, Any] = json.loads(file.read_text("utf-8"))
         return found
 
-    def _run(self, name: str, text: str, arguments: list[str], environment: Environment | str, target: str) -> Run:
+    def _run(self, name: str, text: str, arguments: Sequence[str], environment: Environment | str, target: str) -> Run:
         with tempfile.TemporaryDirectory(prefix="shunter-") as folder:
             Path(folder, name).write_text(text, "utf-8")
             return self.workspace.submit(

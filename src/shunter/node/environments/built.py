@@ -10,6 +10,7 @@ A warm hit reads the small file, asks whether the interpreter is there, and open
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import shutil
@@ -89,9 +90,37 @@ def look(base):
         packages = found.get("packages_folder")
         if packages and os.stat(packages).st_nlink < found["packages_links"]:
             return None
+        if found.get("boot") != contract.boot_id():
+            # The machine was restarted since: what was written just before may not have reached the disk.
+            if not is_whole(packages):
+                return None
+            found["boot"] = contract.boot_id()
+            contract.write_whole(base + ".json", json.dumps(found).encode())
     except (OSError, ValueError, KeyError):
         return None
     return found  # type: ignore[no-any-return]
+
+
+def is_whole(packages):
+    # type: (Optional[str]) -> bool
+    """Whether every file that the installed packages list is there, with the size that they say."""
+    for name in os.listdir(packages) if packages else ():
+        record = os.path.join(str(packages), name, "RECORD")
+        if not name.endswith(".dist-info") or not os.path.exists(record):
+            continue
+        with open(record) as file:
+            for row in csv.reader(file):
+                if len(row) == 3 and row[2].isdigit() and _size(os.path.join(str(packages), row[0])) != int(row[2]):
+                    return False
+    return True
+
+
+def _size(path):
+    # type: (str) -> int
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return -1
 
 
 def _is_executable(path):
@@ -102,7 +131,10 @@ def _is_executable(path):
 def remember(folder, interpreter, python, packages, inside=False):
     # type: (str, str, str, str, bool) -> Dict[str, Any]
     """What `look` checks later."""
-    found = {"folder": folder, "interpreter": interpreter, "python": python, "made_at": time.time()}  # type: Dict[str, Any]
+    found = {
+        "folder": folder, "interpreter": interpreter, "python": python, "made_at": time.time(),
+        "boot": contract.boot_id(),
+    }  # type: Dict[str, Any]  # fmt: skip
     if inside:
         found["inside"] = True
     if packages:
@@ -124,7 +156,8 @@ def _build(work, base, build):
         found = build(work, folder)
         found["lock_id"] = work.spec["lock_id"]
         found["seconds"] = round(time.monotonic() - began, 3)
-        contract.write_whole(base + ".json", json.dumps(found).encode(), sync=True)
+        # Not synced: that would wait for every file of the environment. After a restart `look` looks closer.
+        contract.write_whole(base + ".json", json.dumps(found).encode())
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, OSError) and error.errno in (28, 122):
