@@ -38,7 +38,8 @@ def print_run(run: dict[str, Any], files: Sequence[dict[str, Any]]) -> None:
             "Exit code": run["exit_code"],
             "Target": run["target"] + (f", {run['node_count']} nodes" if run["node_count"] > 1 else ""),
             "Command": shlex.join([run["script"], *run["arguments"]]),
-            "Environment": _environment(run["config"]),
+            "Environment": _environment(run),
+            "Machine": _machine(run["properties"].get("environment")),
             "Snapshot": run["snapshot_id"],
             "Git": _git(run["properties"].get("git")),
             "Rerun of": run["properties"].get("rerun_of"),
@@ -87,11 +88,31 @@ def _took(run: dict[str, Any]) -> str:
     return duration(between(run["started_at"], run["ended_at"]))
 
 
-def _environment(config: dict[str, Any]) -> str:
+def _environment(run: dict[str, Any]) -> str:
+    """What the script ran in, as it was found on the node: enough to prove it, and to build it again."""
+    config, record = run["config"], run["properties"].get("environment") or {}
     found = config.get("environment") or {}
     if not found:
         return str(config.get("interpreter") or "")
-    return str(found.get("ref") or found.get("name") or "given at submit")
+    name = f"{found['name']}:{found.get('version', '')}".rstrip(":") if found.get("name") else "given at submit"
+    node = next(iter((record.get("nodes") or {}).values()), {})
+    lines = [
+        f"{name} ({record['kind']})" if record.get("kind") else name,
+        f"lock {record['lock']}, from {record['source']}" if record.get("lock") else "",
+        f"Python {node['python']}, {node['interpreter']}" if node.get("interpreter") else "",
+        f"image {node['image']}, {node['image_digest']}" if node.get("image_digest") else "",
+        f"satisfied by Shunter itself: {', '.join(record['ours'])}" if record.get("ours") else "",
+    ]
+    return "\n".join(line for line in lines if line)
+
+
+def _machine(record: dict[str, Any] | None) -> str:
+    host = next(iter(((record or {}).get("nodes") or {}).values()), {}).get("host") or {}
+    if not host:
+        return ""
+    parts = [host.get("os"), host.get("kernel"), f"{host.get('cpus')} × {host.get('cpu') or host.get('machine')}",
+             in_words(host.get("memory_bytes") or 0), host.get("driver"), ", ".join(host.get("gpus") or [])]  # fmt: skip
+    return ", ".join(str(p) for p in parts if p)
 
 
 def _git(git: dict[str, Any] | None) -> str:

@@ -102,8 +102,15 @@ def _submit(ws: Workspace, as_json: bool, shown: dict[str, Any], limit: int | No
                 bar.stop()
                 print(snapshot_line(frozen))
 
+        def on_environment(words: str) -> None:
+            shown["environment"] = words
+            if not as_json:
+                bar.stop()
+                print(clean(words))
+
+        asked |= {"on_frozen": on_frozen, "on_environment": on_environment}
         try:
-            return ws.submit(max_snapshot_bytes=limit, progress=bar, on_frozen=on_frozen, **asked)
+            return ws.submit(max_snapshot_bytes=limit, progress=bar, **asked)
         except SnapshotTooLarge as error:
             bar.stop()
             if as_json or not is_interactive():
@@ -112,7 +119,7 @@ def _submit(ws: Workspace, as_json: bool, shown: dict[str, Any], limit: int | No
             print(error)
             if not _agreed("Send it as it is?"):
                 return None
-            return ws.submit(max_snapshot_bytes=None, progress=bar, on_frozen=on_frozen, **asked)
+            return ws.submit(max_snapshot_bytes=None, progress=bar, **asked)
 
 
 def describe(frozen: Frozen) -> dict[str, Any]:
