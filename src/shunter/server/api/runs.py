@@ -16,6 +16,7 @@ from shunter.model.run import Run, Status
 from shunter.server.api.context import Server, in_thread, quickly
 from shunter.server.api.wire import event_wire, run_wire, time_text, why_wire
 from shunter.server.services import runs as service
+from shunter.server.services.clusters import FOR_THIS_RUN
 from shunter.server.services.parts import Parts
 
 router = APIRouter(prefix="/api/v1")
@@ -61,6 +62,9 @@ async def submit(workspace: str, body: SubmitBody, server: Server) -> Response:
         script=body.script, arguments=tuple(body.arguments), name=body.name, config=body.config, tags=body.tags,
         properties=body.properties, parent_id=body.parent_id, priority=body.priority,
     )  # fmt: skip
+    if body.config.get("vm_size") or body.target == FOR_THIS_RUN:
+        # A cluster may have to be made for it, which takes longer than the loop can wait.
+        return answer(run_wire(await in_thread(service.submit_run, server, asked)), 201)
     return answer(run_wire(await quickly(server.database, service.submit_run, server, asked)), 201)
 
 
