@@ -193,6 +193,10 @@ class NodeState:
 class Scaling(Protocol):
     """What a driver offers whose target has nodes that come and go. Found by asking the driver: `isinstance(driver, Scaling)`."""
 
+    def facts(self) -> Facts:
+        """What a node of it has. Raises when such nodes cannot be had. No I/O."""
+        ...
+
     async def start(self) -> None:
         """Bring up what must always be there; returns when it is. May be repeated."""
         ...

@@ -70,6 +70,9 @@ class ClusterDriver:
         )  # fmt: skip
 
     async def probe(self) -> Facts:
+        return self.facts()
+
+    def facts(self) -> Facts:
         """Whether such a cluster can be had. Nothing is started: a cluster at zero costs nothing."""
         try:
             check_version()

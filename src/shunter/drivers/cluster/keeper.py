@@ -147,6 +147,7 @@ class Keeper:
 
     def _status(self) -> Answer:
         self._look_at_nodes()
+        self._give_back_ended()
         busy = self._busy()
         nodes = [
             {"name": n.name, "state": state_of(n, busy), "asked_at": n.asked_at, "ended_at": n.ended_at, "why": n.why,
@@ -194,6 +195,11 @@ class Keeper:
                 self._give_back(other.id)
                 return find_room(self.rooms, gang, self.nodes)
         return None
+
+    def _give_back_ended(self) -> None:
+        for gang in [g for g in self.gangs.values() if g.state == PLACED]:
+            if self._is_over(gang):
+                self._give_back(gang.id)
 
     def _give_back(self, gang_id: str) -> None:
         gang = self.gangs.get(gang_id)
@@ -256,9 +262,7 @@ class Keeper:
         for node in list(self.nodes.values()):
             if not node.is_alive:
                 await self._on_dead_node(node, now)
-        for gang in [g for g in self.gangs.values() if g.state == PLACED]:
-            if self._is_over(gang):
-                self._give_back(gang.id)
+        self._give_back_ended()
         for gang in [g for g in self.gangs.values() if not g.is_open]:
             self._forget_when_home(gang, now)
         for room in [r for r in self.rooms if now - r.since > LINGER_SECONDS]:

@@ -125,7 +125,8 @@ class Clusters:
         )
         compute = Compute(f"run-{asked.id[:12]}", asked.workspace, KIND, config, self.parts.clock(), tags={"run": asked.id})
         driver = driver_class(KIND)(compute, self.parts.targets.home)
-        compute = compute.evolve(facts=asyncio.run(driver.probe()).to_wire())
+        assert isinstance(driver, Scaling)
+        compute = compute.evolve(facts=driver.facts().to_wire())
         try:
             self.parts.computes.add(compute)
         except ShunterError:  # submitted before: the same again is fine

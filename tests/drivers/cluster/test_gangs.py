@@ -1,0 +1,103 @@
+"""The keeper's decisions, without a cluster."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from shunter.drivers.base import Capacity
+from shunter.drivers.cluster.folder import LEFT
+from shunter.drivers.cluster.gangs import Gang, NodeView, Room, Zero, bundle_for, counts, failures, find_room, words
+from shunter.model.run import Run, Status
+from shunter.server.dispatch.place import Pool, choose
+
+
+def gang(**changes: object) -> Gang:
+    return Gang("r.1", "r", {"CPU": 2.0}, 1, since=100.0).evolve(**changes)
+
+
+def node(name: str, **changes: object) -> NodeView:
+    given = {"asked_at": 100.0, "is_up": True, "is_alive": True, **changes}
+    return NodeView(name, **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ((4, 0, 0), {"CPU": 4.0, "GPU": 2.0}),
+        ((8, 0, 0), {"CPU": 4.0, "GPU": 2.0}),
+        ((1, 0, 0), {"CPU": 1.0}),
+        ((1, 1, 0), {"CPU": 1.0, "GPU": 1.0}),
+        ((1, 0, 5), {"CPU": 1.0, "memory": 5.0}),
+    ],
+)
+def test_a_member_takes_a_whole_node_unless_it_says_how_much(asked: tuple[int, int, int], expected: dict[str, float]) -> None:
+    assert bundle_for(*asked, node_cpus=4, node_gpus=2) == expected
+
+
+def test_room_is_handed_on_only_to_the_same_shape_and_on_living_nodes() -> None:
+    room = Room("old.1", gang().key, ["a"], ["127.0.0.1"], 100.0)
+    assert find_room([room], gang(id="s.1"), {"a": node("a")}) == room
+    assert find_room([room], gang(count=2), {"a": node("a")}) is None
+    assert find_room([room], gang(bundle={"CPU": 1.0}), {"a": node("a")}) is None
+    assert find_room([room], gang(), {}) is None
+    assert find_room([room], gang(), {"a": node("a", is_alive=False)}) is None
+    assert find_room([room], gang(), {"a": node("a", is_leaving=True)}) is None
+
+
+def test_nodes_are_counted_by_state() -> None:
+    nodes = [
+        node("a"), node("b"), node("c", is_up=False), node("d", is_leaving=True), node("e", is_alive=False, ended_at=101.0),
+    ]  # fmt: skip
+    assert counts(nodes, ["b"]) == {"idle": 1, "running": 1, "preparing": 1, "leaving": 1, "preempted": 0, "unusable": 1}
+
+
+@pytest.mark.parametrize(
+    ("head", "nodes", "busy", "expected"),
+    [
+        ("since 3 s", [], set(), "The head of cpu is being started (since 3 s)."),
+        ("up", [], set(), "The autoscaler of cpu was asked for 1 node of size D2 7 s ago."),
+        ("up", [node("a", is_up=False, asked_at=105.0)], set(), "1 node of size D2 coming up on cpu since 2 s; 0 there already."),
+        ("up", [node("a"), node("b")], {"a", "b"}, "All 2 nodes of cpu are there, 2 in use; it needs 1."),
+        ("up", [node("a", is_alive=False, is_up=False, ended_at=106.0, why="It did not come up.")], set(),
+         "A node of cpu came to nothing (It did not come up.); another is asked for."),
+        ("up", [node("a", is_alive=False, ended_at=106.0, why=LEFT)], set(), "The autoscaler of cpu was asked for 1 node of size D2 7 s ago."),
+    ],
+)  # fmt: skip
+def test_a_waiting_gang_tells_what_it_waits_for(head: str, nodes: list[NodeView], busy: set[str], expected: str) -> None:
+    assert words(gang(), "cpu", "D2", head, nodes, busy, most=2, now=107.0) == expected
+
+
+def test_only_nodes_that_never_came_up_count_as_failures() -> None:
+    nodes = [node("a", is_alive=False, ended_at=106.0), node("b", is_up=False, is_alive=False, ended_at=106.0), node("c")]
+    assert [n.name for n in failures(nodes, since=100.0)] == ["b"]
+    assert failures(nodes, since=101.0) == []
+
+
+def test_a_cluster_is_at_zero_only_when_nothing_is_left() -> None:
+    zero = Zero()
+    assert zero.seen([gang()], [], [], 0, 10.0) == 0.0
+    assert zero.seen([], [], [node("a")], 0, 11.0) == 0.0
+    assert zero.seen([], [Room("g", "k", [], [], 0.0)], [], 0, 12.0) == 0.0
+    assert zero.seen([], [], [], 1, 13.0) == 0.0
+    assert zero.since is None
+    assert zero.seen([gang(state="over")], [], [node("a", is_alive=False, ended_at=1.0)], 0, 14.0) == 0.0
+    assert zero.seen([], [], [], 0, 20.0) == 6.0
+
+
+def test_deciding_costs_the_same_for_a_long_queue_as_for_a_short_one() -> None:
+    """A thousand nodes. Dispatch loads the head of the queue, however long that is, and a round decides on that alone."""
+
+    def run(number: int) -> Run:
+        return Run(f"{number:032x}", "w", "e", "", "cpu", Status.QUEUED, "s", "t.py", (), {}, 0.0, 0.0, slots=2)
+
+    pool = Pool(Capacity(slots=2, nodes=1000, whole_nodes=True), [(f"{n:032x}", 2) for n in range(990)])
+    took = {}
+    for length in (2_000, 20_000):
+        queue = [run(number) for number in range(length)]
+        begun = time.perf_counter()
+        for _ in range(20):
+            assert len(choose(queue, pool)) == 10
+        took[length] = time.perf_counter() - begun
+    assert took[20_000] < 3 * took[2_000] + 0.05, took
