@@ -12,6 +12,8 @@ from shunter.server.dispatch.moves import move
 from shunter.server.storage.runs import SqlRuns
 
 MOST_CHILDREN = 10_000
+#: Properties of this prefix are what the script logged as parameters.
+PARAM = "param."
 
 
 class ScriptSays:
@@ -62,6 +64,11 @@ class ScriptSays:
     def change(self, run_id: str, kind: str, value: Any, at: float) -> None:
         if kind in ("tags", "properties") and isinstance(value, dict):
             self._merge(run_id, kind, {str(k)[:255]: str(v) for k, v in value.items()})
+        elif kind == "params" and isinstance(value, dict):
+            # MLflow's parameters, written once as properties are.
+            self._merge(run_id, "properties", {PARAM + str(k): str(v) for k, v in value.items()})
+        elif kind == "name" and isinstance(value, str) and value:
+            self.runs.change(run_id, name=value[:200])
         elif kind == "untag" and isinstance(value, list):
             run = self.runs.get(run_id)
             self.runs.change(run_id, tags={k: v for k, v in run.tags.items() if k not in value})
