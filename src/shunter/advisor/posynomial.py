@@ -53,6 +53,13 @@ class Posynomial:
         by_exponent = (weights[:, :, None] * z[:, None, :])[:, self._free]
         return (top + np.log(total))[:, 0], np.concatenate([weights, by_exponent], axis=1)
 
+    def log_time_without_last(self, parameters: Array, z: Array) -> Array:
+        """The log of the sum of all terms but the last."""
+        exponents = self._exponents.copy()
+        exponents[self._free] = parameters[self._levels :]
+        parts = (parameters[: self._levels] + z @ exponents.T)[:, :-1]
+        return np.asarray(np.logaddexp.reduce(parts, axis=1))
+
     def linearised(self, parameters: Array, z: Array) -> tuple[Array, Array]:
         """Prior mean at z and its design matrix when the sum is replaced by its tangent at the parameters."""
         value, slope = self.log_time(parameters, z)

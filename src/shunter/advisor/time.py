@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy import linalg, stats
@@ -16,8 +16,9 @@ from shunter.advisor.values import Array, Estimate, Point, Probe, estimate_from_
 
 # With this many points, the odd ones may be a regime of their own (memory ran short) and not accidents.
 ENOUGH_FOR_A_REGIME = 12
-# Beyond this many, one choice of the coordinators is made on a part of the points.
+# Beyond this many, one choice of the coordinators is made on a part of the points, and physics may be overruled.
 MANY = 40
+FREE = ResidualPrior(amplitude=0.3, amplitude_sd=1.0, length=0.8, length_sd=0.8)
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,10 @@ class TimePrior:
     talk_sd: float = 1.0
     spill: float = -3.0
     spill_sd: float = 2.5
-    spill_power: float = 8.0
+    spill_power: float = 18.0
     spill_parameter: float = 0.3
     spill_parameter_sd: float = 2.0
-    spill_power_sd: float = 1.0
+    spill_power_sd: float = 2.5
     parameter_sd: float = 0.4
     data_sd: float = 0.3
     nodes_sd: float = 0.1
@@ -74,7 +75,7 @@ def predict_run_time(
         if not late:
             break
         done, cut = _in_order([*done, *late]), [probe for probe in cut if probe not in late]
-    quantile = float(stats.t.ppf(0.95, max(len(done) - 2, 3)))
+    quantile = float(stats.t.ppf(0.95, 3 + len(done) / 8))
     notes = _notes(done, points)
     return tuple(
         estimate_from_log(float(m), float(np.sqrt(v)), quantile, n)
@@ -102,8 +103,10 @@ def _predict(done: Sequence[Probe], points: Sequence[Point], prior: TimePrior) -
     if len(done) >= ENOUGH_FOR_A_REGIME:
         likely = shifts[int(np.argmax([answer[2] for answer in answers]))]
         answers.append(_one_model(known, asked, log_seconds, likely, False, prior))
-    evidence = np.array([answer[2] for answer in answers])
-    weights = np.exp(evidence - evidence.max())
+        if len(done) > MANY:
+            answers.append(_one_model(known, asked, log_seconds, likely, False, replace(prior, residual=FREE)))
+    judged = np.array([answer[3 if len(done) >= ENOUGH_FOR_A_REGIME else 2] for answer in answers])
+    weights = np.exp(judged - judged.max())
     weights /= weights.sum()
     mean = sum((w * answer[0] for w, answer in zip(weights, answers, strict=True)), np.zeros(len(points)))
     second = sum((w * (a[1] + a[0] ** 2) for w, a in zip(weights, answers, strict=True)), np.zeros(len(points)))
@@ -121,7 +124,8 @@ def _best_shift(done: Sequence[Probe], points: Sequence[Point], shifts: Sequence
 
 def _one_model(
     known: Columns, asked: Columns, log_seconds: Array, shift: float, robust: bool, prior: TimePrior
-) -> tuple[Array, Array, float]:
+) -> tuple[Array, Array, float, float]:
+    """Mean and variance at the asked points, the evidence, and how well each point is told by the others."""
     z, z_asked = known.logs(shift, known.values), asked.logs(shift, known.values)
     z[:, 0] += np.log(known.cores)
     z_asked[:, 0] += np.log(asked.cores)
@@ -156,11 +160,22 @@ def _one_model(
     cross = (slope_asked * model.sd**2) @ slope.T + residual.cross(logs, asked.scaled(known.values))
     cross += prior.level_sd**2 + prior.machine_sd**2 * _same(asked.machines, known.machines)
     factor = linalg.cho_factor((slope * model.sd**2) @ slope.T + offsets + noise, lower=True, check_finite=False)
-    mean = base_asked + cross @ linalg.cho_solve(factor, log_seconds - base, check_finite=False)
+    inverse = linalg.cho_solve(factor, np.eye(len(log_seconds)), check_finite=False)
+    solved = inverse @ (log_seconds - base)
+    told = -len(solved) * float(np.log(np.abs(solved / np.diag(inverse)).mean() + 1e-4))
+    mean = base_asked + cross @ solved
+    if known.has_data:
+        mean = np.minimum(mean, _worst(model, mode, z, z_asked, log_seconds))
     spread = ((slope_asked * model.sd) ** 2).sum(axis=1) + residual.variance(logs)
     spread += prior.level_sd**2 + prior.machine_sd**2 + (max(float(np.median(weights)), 1.0) - 1) * np.exp(2 * logs[2])
-    variance = spread - np.einsum("ij,ji->i", cross, linalg.cho_solve(factor, cross.T, check_finite=False))
-    return mean, np.maximum(variance, np.exp(2 * logs[2])), evidence
+    variance = spread - ((cross @ inverse) * cross).sum(axis=1)
+    return mean, np.maximum(variance, np.exp(2 * logs[2])), evidence, told
+
+
+def _worst(model: Posynomial, mode: Array, z: Array, z_asked: Array, log_seconds: Array) -> Array:
+    """Log seconds that are not exceeded: no slowdown by short memory is foretold that is far beyond any seen."""
+    seen = float((log_seconds - model.log_time_without_last(mode, z)).max())
+    return np.asarray(model.log_time_without_last(mode, z_asked) + max(seen + np.log(1.5), np.log(3.0)))
 
 
 def _physics(columns: Columns, z: Array, level: float, prior: TimePrior) -> Posynomial:
