@@ -182,6 +182,19 @@ def test_a_private_index_gets_its_password_from_a_secret_that_is_shown_nowhere(
     assert [p for p in kept if "launches" not in p.parts] == []
 
 
+def test_a_node_that_reaches_no_index_gets_its_wheels_from_the_server(
+    ws: Workspace, project: Path, index: Index
+) -> None:
+    asked = Environment(packages=["alpha"], index_url=index.url, offline=True)
+    ws.environments.lock(asked)
+    index.calls.clear()
+    run = submit(ws, project, environment=asked)
+    run.wait()
+    assert run.status == "Completed", run.data
+    assert "alpha 1.0" in log_of(run)
+    assert index.calls == []
+
+
 def test_an_existing_interpreter_is_used_as_it_is_and_a_missing_one_is_said(ws: Workspace, project: Path) -> None:
     (project / "who.py").write_text("import sys\nprint(sys.executable)\n")
     run = submit(ws, project, "who.py", environment=Environment.existing(sys.executable))

@@ -10,7 +10,7 @@ import typer
 from shunter.cli.finding import complete_targets, workspace
 from shunter.cli.options import Json, Yes
 from shunter.cli.screen import Column, is_interactive, print_facts, print_json, print_table, use_json
-from shunter.cli.units import ago, parse_seconds
+from shunter.cli.units import ago, count, parse_seconds
 
 app = typer.Typer(help="Environments: register, list, show, lock, build, diff, delete, gc.", no_args_is_help=True)
 
@@ -162,7 +162,7 @@ def delete(which: Which, yes: Yes = False, as_json: Json = False) -> None:
         typer.confirm(f"Delete environment {which}?", abort=True)
     name, _, version = which.partition(":")
     gone = workspace().environments.delete(name, version)
-    print_json({"deleted": gone}) if as_json else print(f"Environment {which} is gone ({gone} versions).")
+    print_json({"deleted": gone}) if as_json else print(f"Environment {which} is gone ({count(gone, 'version')}).")
 
 
 @app.command()

@@ -62,6 +62,8 @@ class EnvironmentInImage:
                    "--workdir", work.cache, "--env", "HOME=/tmp", "--env", "UV_PYTHON_DOWNLOADS=never"]  # fmt: skip
         if self.engine.rootless:
             command += ["--userns", "keep-id"]
+        if work.spec.get("wheels"):
+            command += ["--volume", work.folder + ":" + work.folder + ":ro"]
         for link in work.spec.get("options") or ():
             if os.path.isdir(link):
                 command += ["--volume", link + ":" + link + ":ro"]

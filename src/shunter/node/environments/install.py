@@ -100,11 +100,20 @@ class Steps:
             command = ["pip", "install", "--no-deps", "--python", python, "--requirement", file, "--no-progress"]
             if self.work.spec.get("lock", {}).get("conda"):
                 command += ["--break-system-packages"]
-            done = self._uv(command + [str(o) for o in self.work.spec.get("options") or ()])
+            done = self._uv(command + self._sources())
         finally:
             os.unlink(file)
         if done.code:
             self._fail(done, "The packages could not be installed")
+
+    def _sources(self):
+        # type: () -> List[str]
+        """Where the packages come from: an index, folders, or wheels that the server hands on."""
+        if not self.work.spec.get("wheels"):
+            return [str(o) for o in self.work.spec.get("options") or ()]
+        from shunter.node.environments.wheels import get_wheels
+
+        return ["--offline", "--no-index", "--find-links", get_wheels(self.work)]
 
     def conda(self, lock):
         # type: (str) -> None

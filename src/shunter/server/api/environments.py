@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
 from shunter.model.environment import Environment
+from shunter.model.run import parse_launch_id
 from shunter.server.api.context import Server, in_thread
 from shunter.server.api.wire import time_text
 from shunter.server.environments.resolve import Lock
@@ -71,6 +72,13 @@ async def lock(workspace: str, body: LockBody, server: Server) -> dict[str, Any]
 @router.get("/environment-locks/{lock_id}")
 async def show_lock(lock_id: str, server: Server) -> dict[str, Any]:
     return lock_wire(await in_thread(server.environments.locks.get, lock_id))
+
+
+@router.get("/node/{launch_id}/wheel/{sha256}")
+async def wheel(launch_id: str, sha256: str, server: Server, offset: int = 0, size: int = 1 << 20) -> Response:
+    run_id, _, _ = parse_launch_id(launch_id)
+    data = await in_thread(server.environments.wheel, run_id, sha256, offset, size)
+    return Response(data, media_type="application/octet-stream")
 
 
 @router.post("/workspaces/{workspace}/environment-diff")

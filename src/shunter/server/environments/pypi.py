@@ -95,6 +95,19 @@ def solve(
         return _uv([*command, *sources.options()], folder, "The packages cannot be had together", sources.secret_env())
 
 
+def list_files(pip_lock: str, python: str, platform: Platform, sources: Sources) -> str:
+    """The files of a lock with their addresses and hashes, as a `pylock.toml`; only those that fit the platform."""
+    with tempfile.TemporaryDirectory(prefix="shunter-solve-") as folder:
+        Path(folder, "lock.txt").write_text(pip_lock, "utf-8")
+        command = [
+            "pip", "compile", "--quiet", "--no-deps", "--no-header", "--format", "pylock.toml", "--python-version", python,
+            "--python-platform", platform.for_uv, "lock.txt",
+        ]  # fmt: skip
+        return _uv(
+            [*command, *sources.options()], folder, "The files of the lock cannot be listed", sources.secret_env()
+        )
+
+
 def export(files: Mapping[str, str]) -> str:
     """The requirements of a project's own `uv.lock`, as they are locked there."""
     with tempfile.TemporaryDirectory(prefix="shunter-solve-") as folder:

@@ -24,6 +24,7 @@ from shunter.server.environments.requirements import (
     take_out_ours,
     without,
 )
+from shunter.server.environments.wheels import WheelStore
 
 #: Grows when locks of the same request must be made anew.
 FORMAT = 1
@@ -44,13 +45,15 @@ class Lock:
     ours: tuple[str, ...] = ()
     translated: Mapping[str, str] = field(default_factory=dict)
     packages: Mapping[str, str] = field(default_factory=dict)
+    wheels: tuple[Mapping[str, Any], ...] = ()  # for a node that is offline: file, sha256, size
 
     def to_wire(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_wire(cls, data: Mapping[str, Any]) -> Lock:
-        return cls(**{**data, "options": tuple(data["options"]), "ours": tuple(data["ours"])})
+        texts = {name: tuple(data.get(name) or ()) for name in ("options", "ours", "wheels")}
+        return cls(**{**data, **texts})
 
     @property
     def source(self) -> str:
@@ -78,6 +81,7 @@ class Settings:
     submitter_python: str = ""
     pinned_lock: Lock | None = None  # a rerun: the very lock of the run before
     image_digest: str = ""  # likewise
+    wheel_store: WheelStore | None = None  # where wheels for nodes that are offline lie
 
 
 def resolve(
@@ -148,6 +152,7 @@ def solve(environment: Environment, platform: Platform, settings: Settings) -> L
         there = provided_by_conda(conda.packages_of(conda_lock))
         constraints = [*environment.constraints, *(f"{name}=={version}" for name, version in there.items())]
         pip_lock += without(pypi.solve(requirements, python, platform, sources, constraints), there)
+    wheels = _wheels(environment, settings, conda_lock, pip_lock, python, platform)
     content = {"python": python, "platform": platform.for_uv, "pip": pip_lock, "conda": conda_lock}
     return Lock(
         id=digest(content),
@@ -156,14 +161,33 @@ def solve(environment: Environment, platform: Platform, settings: Settings) -> L
         ours=split.ours,
         translated=translated,
         packages={**conda.packages_of(conda_lock), **versions_of(pip_lock)},
+        wheels=wheels,
     )
+
+
+def _wheels(
+    environment: Environment, settings: Settings, conda_lock: str, pip_lock: str, python: str, platform: Platform
+) -> tuple[Mapping[str, Any], ...]:
+    """The wheels that the server has to hand on, because the node reaches no index."""
+    if not environment.offline or settings.wheel_store is None:
+        return ()
+    if conda_lock and not all(c.startswith(("file:", "/")) for c in environment.channels):
+        raise EnvironmentInvalid(
+            f"{environment.label} is for a node that is offline, and conda packages cannot be handed on to it.",
+            hint="Say package_source: pypi, or name a channel in a folder of the node (file:///…).",
+        )
+    found = settings.wheel_store.collect(pip_lock, python, platform, sources_of(environment, settings))
+    return tuple(asdict(wheel) for wheel in found)
 
 
 def sources_of(environment: Environment, settings: Settings) -> Sources:
     return Sources(
-        environment.index_url, tuple(environment.extra_index_urls), tuple(environment.find_links), environment.offline,
-        settings.secrets,
-    )  # fmt: skip
+        index_url=environment.index_url,
+        extra_index_urls=tuple(environment.extra_index_urls),
+        find_links=tuple(environment.find_links),
+        no_index=environment.offline and bool(environment.find_links),
+        secrets=settings.secrets,
+    )
 
 
 def job_environment(environment: Environment, lock: Lock | None, settings: Settings) -> dict[str, Any]:
@@ -180,6 +204,7 @@ def job_environment(environment: Environment, lock: Lock | None, settings: Setti
             "options": list(lock.options),
             "secrets": sources.secret_env(),
             "offline": environment.offline,
+            "wheels": list(lock.wheels),
         }
     elif environment.container is None:
         job |= {"kind": "existing", "interpreter": environment.interpreter or "python"}

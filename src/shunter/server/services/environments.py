@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from shunter.server.environments.curated import Curated, curated, default_image
 from shunter.server.environments.platforms import Platform, of_facts, of_this_machine
 from shunter.server.environments.resolve import Lock, Settings, job_environment, lock_for, request_of
 from shunter.server.environments.tools import tools
+from shunter.server.environments.wheels import WheelStore
 from shunter.server.storage.environments import Environments, Locks
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,127}")
 _VERSION = re.compile(r"[A-Za-z0-9._-]{1,64}")
 ENGINE = "SHUNTER_CONTAINER_ENGINE"
+MOST_WHEEL_BYTES = 32 << 20
 
 
 def connect(parts: Parts) -> EnvironmentService:
@@ -46,6 +49,7 @@ class EnvironmentService:
         self.parts = parts
         self.store = Environments(parts.database)
         self.locks = Locks(parts.database)
+        self.wheels = WheelStore(parts.home / "wheels")
         # Solving takes seconds to minutes: it must not hold the threads that everything else needs.
         self._pool = ThreadPoolExecutor(4, thread_name_prefix="shunter-solve")
 
@@ -71,7 +75,7 @@ class EnvironmentService:
         if found is None and reference in curated():
             found = curated()[reference].environment
         if found is None:
-            known = {e.name for e, _ in self.store.list(workspace)} | set(curated())
+            known = {e.name for e, _ in self.store.list(workspace)} | {c.environment.name for c in curated().values()}
             what = (
                 f"version {version} of an environment {name!r}"
                 if version and name in known
@@ -181,6 +185,17 @@ class EnvironmentService:
         if lock is not None:
             job["tools"] = tools(conda=bool(lock.conda))
 
+    def wheel(self, run_id: str, sha256: str, offset: int, size: int) -> bytes:
+        """A piece of a wheel for a node that is offline: only of those that the run's own lock names."""
+        record = self.parts.runs.get(run_id).properties.get("environment") or {}
+        lock = self.locks.get(str(record.get("lock") or "none"))
+        path = self.wheels.path(sha256) if any(w["sha256"] == sha256 for w in lock.wheels) else None
+        if path is None:
+            raise NotFound("There is no such wheel in the lock of this run.")
+        with path.open("rb") as file:
+            file.seek(max(0, offset))
+            return file.read(max(1, min(size, MOST_WHEEL_BYTES)))
+
     def on_events(self, run: Run, launch_id: str, path: Path) -> None:
         """What nodes say about the environment they made, into the run's record."""
         index = parse_launch_id(launch_id)[2]
@@ -229,7 +244,7 @@ class EnvironmentService:
     def _run_settings(self, run: Run) -> Settings:
         pinned, digest = self._of_run_before(run)
         found = self._settings(run.workspace, run.target, str(run.config.get("python") or ""))
-        return Settings(found.package_source, found.secrets, found.submitter_python, pinned, digest)
+        return replace(found, pinned_lock=pinned, image_digest=digest)
 
     def _of_run_before(self, run: Run) -> tuple[Lock | None, str]:
         """A rerun gets the very lock and image of the run before, also when the same request would give others now."""
@@ -250,7 +265,7 @@ class EnvironmentService:
         source = (
             compute.config.get("package_source") or compute.tags.get("package_source") or ours.get("package_source")
         )
-        return Settings(str(source or ""), _Secrets(self.parts, workspace), python)
+        return Settings(str(source or ""), _Secrets(self.parts, workspace), python, wheel_store=self.wheels)
 
     def _platform(self, workspace: str, target: str) -> Platform:
         if getattr(self.parts.targets.driver(workspace, target), "shares_disk", False):
@@ -278,6 +293,4 @@ class _Secrets(Mapping[str, str]):
 
 
 def _with_image(box: Container, image: str) -> Container:
-    from dataclasses import replace
-
     return replace(box, image=image)
