@@ -95,7 +95,7 @@ def _environment(run: dict[str, Any]) -> str:
     if not found:
         return str(config.get("interpreter") or "")
     name = f"{found['name']}:{found.get('version', '')}".rstrip(":") if found.get("name") else "given at submit"
-    node = next(iter((record.get("nodes") or {}).values()), {})
+    node: dict[str, Any] = next(iter((record.get("nodes") or {}).values()), {})
     lines = [
         f"{name} ({record['kind']})" if record.get("kind") else name,
         f"lock {record['lock']}, from {record['source']}" if record.get("lock") else "",
@@ -107,7 +107,9 @@ def _environment(run: dict[str, Any]) -> str:
 
 
 def _machine(record: dict[str, Any] | None) -> str:
-    host = next(iter(((record or {}).get("nodes") or {}).values()), {}).get("host") or {}
+    nodes: dict[str, Any] = (record or {}).get("nodes") or {}
+    first: dict[str, Any] = next(iter(nodes.values()), {})
+    host: dict[str, Any] = first.get("host") or {}
     if not host:
         return ""
     parts = [host.get("os"), host.get("kernel"), f"{host.get('cpus')} × {host.get('cpu') or host.get('machine')}",
