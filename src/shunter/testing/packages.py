@@ -48,7 +48,7 @@ def make_broken_sdist(folder: Path, name: str, version: str = "1.0") -> Path:
 class Index:
     """A package index over a folder of wheels. `mood` makes it hang or fail; `password` asks for it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, host: str = "127.0.0.1", port: int = 0) -> None:
         self.folder = folder
         self.mood = ""
         self.password = ""
@@ -64,11 +64,11 @@ class Index:
             def log_message(self, *_: Any) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer((host, port), Handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
-        self.address = f"127.0.0.1:{self._server.server_address[1]}"
+        self.address = f"{host}:{self._server.server_address[1]}"
         self.url = f"http://{self.address}/simple"
 
     def close(self) -> None:
