@@ -263,3 +263,10 @@ def test_a_container_whose_launcher_was_killed_is_adopted_and_cleaned_up(
     assert run.status == "Canceled", run.data
     left = subprocess.run([engine, "ps", "-a", "--format", "{{.Names}}"], capture_output=True, text=True, check=True)
     assert run.id[:20] not in left.stdout
+
+
+def test_a_target_writes_its_run_configuration_on_request(ws: Workspace, project: Path) -> None:
+    file = ws.compute.get("local").write_run_config(project, environment=Environment(packages=["alpha"]), node_count=1)
+    assert file == project / ".azureml" / "local.runconfig"
+    config = RunConfiguration.load(project, "local")
+    assert (config.target, config.environment) == ("local", Environment(packages=["alpha"]))
