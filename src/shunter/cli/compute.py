@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +17,7 @@ app = typer.Typer(help="Compute targets: attach, create, list, show, probe.", no
 
 _FREE = {"allow_extra_args": True, "ignore_unknown_options": True}
 _Kind = Annotated[str, typer.Option("--kind", metavar="KIND", help="What it is; `shunter compute kinds` lists them.")]
+_Force = Annotated[bool, typer.Option("--force", help="Cancel the runs that are there first.")]
 _Tags = Annotated[list[str] | None, typer.Option("--tag", metavar="K=V", help="A tag; may be repeated.")]
 
 
@@ -26,11 +28,12 @@ def create(ctx: typer.Context, name: TargetName, kind: _Kind, tag: _Tags = None,
     Passwords and other secrets are never given as arguments: `--password` alone asks for it.
     """
     use_json(as_json)
+    from shunter.cli.attaching import attach
     from shunter.cli.compute_options import read_options
 
     ws = workspace()
     config = read_options(list(ctx.args), _schema(ws, kind), kind)
-    made = ws.compute.create(name, kind, tags=parse_pairs(tag, "--tag"), **config)
+    made = attach(ws, name, kind, parse_pairs(tag, "--tag"), config, quiet=as_json)
     if as_json:
         print_json(made.data)
     else:
@@ -97,11 +100,23 @@ def delete(name: TargetName, yes: Yes = False, as_json: Json = False) -> None:
 
 
 @app.command()
-def detach(name: TargetName, as_json: Json = False) -> None:
+def detach(name: TargetName, force: _Force = False, as_json: Json = False) -> None:
     """Forget a target that was attached; the machine stays. Refused while runs are there."""
     use_json(as_json)
-    workspace().compute.get(name).detach()
+    workspace().compute.get(name).detach(force=force)
     print_json({"detached": name}) if as_json else print(f"Compute target {name} is detached.")
+
+
+@app.command("run-config")
+def run_config(
+    name: TargetName,
+    path: Annotated[Path, typer.Option(metavar="DIR", help="The folder whose .azureml/ gets it.")] = Path(),
+    as_json: Json = False,
+) -> None:
+    """Write NAME.runconfig for a target: `shunter submit --run-config FILE SCRIPT` then goes there."""
+    use_json(as_json)
+    file = workspace().compute.get(name).write_run_config(path)
+    print_json({"file": str(file)}) if as_json else print(f"{file} is written.")
 
 
 @app.command()
@@ -135,14 +150,7 @@ def _abilities(kind: dict[str, Any]) -> str:
 
 
 def _schema(ws: Any, kind: str) -> dict[str, Any]:
-    from shunter.errors import ExtraMissing, NotFound, nearest
-
-    known = {k["kind"]: k for k in ws.compute.kinds()}
-    if kind not in known:
-        raise NotFound(f"There is no kind of compute target named {kind!r}.", hint=nearest(kind, known))
-    if "problem" in known[kind]:
-        raise ExtraMissing(known[kind]["problem"], hint=known[kind]["hint"])
-    found: dict[str, Any] = known[kind]["config"]
+    found: dict[str, Any] = ws.compute.kind(kind)["config"]
     return found
 
 
@@ -153,6 +161,7 @@ def _print_target(target: dict[str, Any]) -> None:
             "Name": target["name"],
             "Kind": target["kind"],
             "State": target["state"] + (f" ({target['reason']})" if target["reason"] else ""),
+            "Reachable": _reachable(target.get("status")),
             "Hardware": _hardware(target["facts"]),
             "System": target["facts"].get("system"),
             "Room": room.get("problem") or (f"{room['slots']} runs at once" if room else ""),
@@ -163,6 +172,16 @@ def _print_target(target: dict[str, Any]) -> None:
             "Created": local_time(target["created_at"]),
         }
     )
+
+
+def _reachable(status: dict[str, Any] | None) -> str:
+    """Whether a target that keeps a connection answers; empty for others."""
+    if not status:
+        return ""
+    if status["reachable"] is None:
+        return str(status.get("why") or "")
+    since = f" since {local_time(status['since'])}" if status.get("since") else ""
+    return f"yes{since}" if status["reachable"] else f"no{since}: {status.get('why') or ''}"
 
 
 def _hardware(facts: dict[str, Any]) -> str:

@@ -280,5 +280,5 @@ def _join(module: str) -> None:
         app.command(module)(importlib.import_module(f"shunter.cli.{module}").command)
 
 
-for _name in ("metrics", "compare"):
+for _name in ("metrics", "compare", "shell"):
     _join(_name)

@@ -226,6 +226,12 @@ class Agent:
         # type: (Dict[str, Any], bytes) -> Answer
         return {"cleaned": signs.clean(self.root, _launch(header["launch"]))}, b""
 
+    def do_shell(self, header, payload):
+        # type: (Dict[str, Any], bytes) -> Answer
+        from shunter.node import shell
+
+        return {"command": shell.command(self.root, _launch(header["launch"]))}, b""
+
     def do_tidy(self, header, payload):
         # type: (Dict[str, Any], bytes) -> Answer
         return dict(self.store.tidy(int(header["limit_bytes"]))), b""

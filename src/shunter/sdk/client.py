@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from shunter.errors import AuthError, ServerError, ServerUnreachable, from_wire
 
 TIMEOUT_SECONDS = 90.0
+LIVE_SECONDS = 7 * 86400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +75,13 @@ class Client:
         raise AssertionError
 
     def stream(
-        self, path: str, query: dict[str, Any] | None = None, size: int = 1 << 20, body: Any = None
+        self, path: str, query: dict[str, Any] | None = None, size: int = 1 << 20, body: Any = None, live: bool = False
     ) -> Iterator[bytes]:
-        """The body of a GET (or of a POST, with `body` as JSON), piece by piece, on a connection of its own."""
-        connection = self._open(TIMEOUT_SECONDS)
+        """The body of a GET (or of a POST, with `body` as JSON), piece by piece, on a connection of its own.
+
+        With `live` pieces are given as they come, however small, and nobody minds if none comes for long.
+        """
+        connection = self._open(LIVE_SECONDS if live else TIMEOUT_SECONDS)
         try:
             try:
                 method, data = ("GET", None) if body is None else ("POST", json.dumps(body).encode())
@@ -86,7 +90,7 @@ class Client:
                 raise ServerUnreachable(f"The server at {self.url} does not answer: {error}.") from error
             if response.status >= 400:
                 raise _error(response.status, response.read())
-            while piece := response.read(size) if body is None else response.read1(size):
+            while piece := response.read1(size) if live or body is not None else response.read(size):
                 yield piece
         finally:
             connection.close()

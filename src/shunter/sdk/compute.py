@@ -63,6 +63,12 @@ class Compute:
 
     detach = delete
 
+    def write_run_config(self, path: str | Path = ".", **options: Any) -> Path:
+        """Write `NAME.runconfig` for this target into `.azureml/` of a folder; `options` are RunConfiguration's."""
+        from shunter.sdk.config import RunConfiguration
+
+        return RunConfiguration(target=self.name, **options).save(path, self.name)
+
     def __repr__(self) -> str:
         return f"Compute({self.name!r}, kind={self.kind!r}, {self.state})"
 
@@ -113,6 +119,11 @@ class Computes:
         found: list[dict[str, Any]] = self.workspace.client.get("/api/v1/sizes", **query)
         return found
 
+    def kind(self, name: str) -> dict[str, Any]:
+        """One kind of target, and its options. Raises what is missing for it."""
+        found: dict[str, Any] = self.workspace.client.get(f"/api/v1/kinds/{part(name)}")
+        return found
+
     def kinds(self) -> Sequence[dict[str, Any]]:
         """What kinds of targets this server knows, and their options."""
         found: list[dict[str, Any]] = self.workspace.client.get("/api/v1/kinds")
@@ -123,7 +134,7 @@ def with_contents(workspace: Workspace, kind: str, config: dict[str, Any]) -> di
     """Options that name a file of this machine whose contents the server needs: a private key. Which, the kind says."""
     if not any(name.endswith("_file") and value for name, value in config.items()):
         return config
-    known = workspace.client.get(f"/api/v1/kinds/{part(kind)}")
+    known = workspace.compute.kind(kind)
     found = dict(config)
     for name, shape in known.get("config", {}).get("properties", {}).items():
         to = shape.get("contents_to")

@@ -29,6 +29,7 @@ from shunter.server.api import (
     metrics,
     runs,
     secrets,
+    shells,
     sizes,
     snapshots,
     workspaces,
@@ -118,19 +119,25 @@ def create_app(parts: Parts) -> Door:
         task = asyncio.create_task(parts.dispatch.run_forever())
         yield
         task.cancel()
+        if parts.uses_tracking:
+            await in_thread(parts.tracking.close)
         await parts.clusters.close()
         await parts.targets.close()
         parts.database.close()
 
     app = FastAPI(title="Shunter", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.parts = parts
-    for module in (runs, ask, snapshots, computes, sizes, workspaces, metrics, secrets, inputs, compare, environments):
+    for module in (
+        runs, ask, snapshots, computes, sizes, workspaces, metrics, secrets, inputs, compare, environments, shells,
+    ):  # fmt: skip
         app.include_router(module.router)
     app.add_exception_handler(ShunterError, _on_our_error)
     app.add_exception_handler(RequestValidationError, _on_bad_request)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(Exception, _on_any_error)
-    return Door(app, parts.tokens, Reports(parts.ingest, parts.database))
+    door = Door(app, parts.tokens, Reports(parts.ingest, parts.database))
+    door.is_session = lambda session: parts.uses_tracking and parts.tracking.sessions.is_open(session)
+    return door
 
 
 def _shared_folder(home: Path, targets: Targets, run: Run, launch: Launch) -> Path | None:

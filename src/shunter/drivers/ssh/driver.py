@@ -19,6 +19,7 @@ from shunter.drivers.ssh.checks import Check, check_machine, facts_of
 from shunter.drivers.ssh.config import SshConfig
 from shunter.drivers.ssh.link import Link
 from shunter.drivers.ssh.session import AgentSession
+from shunter.drivers.ssh.shell import SshShell
 from shunter.errors import Conflict, DriverError, ShunterError
 from shunter.home import HomeFolder
 from shunter.model.compute import Compute
@@ -148,6 +149,12 @@ class SshDriver:
     async def clean(self, handle: Handle) -> None:
         session = await self._session()
         await session.call("clean", launch=handle["launch"])
+
+    async def shell(self, handle: Handle, term: str, columns: int, rows: int) -> SshShell:
+        """A shell in the folder and environment of a launch."""
+        session = await self._session()
+        found, _ = await session.call("shell", launch=handle["launch"])
+        return await SshShell.open(self.link.connection, self.link.name, found["command"], term, columns, rows)
 
     async def detach(self) -> None:
         """Take everything of ours away from the machine. Conflict while something of ours runs there."""

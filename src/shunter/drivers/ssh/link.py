@@ -57,6 +57,13 @@ class Link:
     def is_up(self) -> bool:
         return self._session is not None and self._session.is_open
 
+    @property
+    def connection(self) -> asyncssh.SSHClientConnection:
+        """The connection that `session` just answered over."""
+        if self._connection is None:
+            raise TargetUnreachable(f"{self.name}: the connection is lost.")
+        return self._connection
+
     async def session(self, patient: bool = False) -> AgentSession:
         """The agent, connected to if need be. Raises at once what the last try raised, when that was a moment ago;
         with `patient` it tries in any case."""
