@@ -223,6 +223,33 @@ def test_what_is_missing_is_said_plainly(node: Node, engine: str, box: dict[str,
     assert words in caught.value.message
 
 
+@pytest.fixture
+def api(engine: str, tmp_path: Path) -> Iterator[str]:
+    """Docker's API, as podman serves it."""
+    path = tmp_path / "engine.sock"
+    service = subprocess.Popen([engine, "system", "service", "--time=0", f"unix://{path}"], stderr=subprocess.DEVNULL)
+    until = time.monotonic() + 20
+    while not path.exists():
+        assert time.monotonic() < until, "podman did not serve its socket"
+        time.sleep(0.02)
+    yield f"unix://{path}"
+    service.terminate()
+    service.wait()
+
+
+def test_dockers_api_on_a_socket_is_enough(node: Node, engine: str, api: str) -> None:
+    code = "import sys, os\nprint('out', os.environ['A'], flush=True)\nprint('err', file=sys.stderr)\n"
+    code += "open('outputs/a', 'w')\nsys.exit(5)\n"
+    status, said = run(node, {**spec(api), "env": {"A": "b c"}}, code, {"memory_bytes": 200 << 20})
+    assert (status, sorted(said.split("\n"))) == (5, ["", "err", "out b c"])
+    assert (node.launch() / "work" / "outputs" / "a").exists()
+    built = spec(api, image="", dockerfile=f"FROM {IMAGE}\nRUN echo made > /made\n")
+    assert run(node, built, "print(open('/made').read().strip())\n") == (0, "made\n")
+    with pytest.raises(Unavailable) as caught:
+        node.prepare(spec(api, image="localhost/no-such-image:1", pull="never"))
+    assert caught.value.code == "image_missing"
+
+
 def test_a_killed_container_leaves_nothing(node: Node, engine: str) -> None:
     folder = node.launch()
     (folder / "work" / "s.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(600)\n")

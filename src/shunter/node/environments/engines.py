@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import shutil
+import sys
 
 from shunter.node.contract import write_whole
 from shunter.node.environments import Unavailable, process
@@ -79,6 +80,9 @@ def forget(work):
 
 def _candidates(named):
     # type: (str) -> List[List[str]]
+    here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "docker_api.py")
+    if named.startswith("unix://"):
+        return [[sys.executable, here, "--socket", named[7:]]]
     if named:
         return [shlex.split(named)]
     found = [[path] for path in (shutil.which("docker"), shutil.which("podman")) if path]
@@ -88,9 +92,6 @@ def _candidates(named):
     user = "/run/user/%d/podman/podman.sock" % os.getuid()
     if os.path.exists(user):
         sockets.append(user)
-    here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "docker_api.py")
-    import sys
-
     return found + [[sys.executable, here, "--socket", s] for s in sockets]
 
 
@@ -107,7 +108,8 @@ def _ask(command, work, tried):
         last = [line for line in done.output.splitlines() if line.strip()]
         tried.append(os.path.basename(command[0]) + ": " + (last[-1].strip()[:200] if last else "no answer"))
         return None
-    kind = "podman" if "podman" in os.path.basename(command[0]) or "Podman" in done.output else "docker"
+    told = "podman" in os.path.basename(command[0]) or "Podman" in done.output
+    kind = "podman" if told and len(command) == 1 else "docker"
     store, rootless = "", False
     if kind == "podman" and len(command) == 1:
         info = process.run([*command, "info", "--format", "{{json .}}"], env, None, work.canceled, ASK_SECONDS)
