@@ -89,7 +89,7 @@ class AmlCompute(ComputeTarget):
     @staticmethod
     def supported_vmsizes(workspace: Workspace, location: str | None = None) -> list[dict[str, Any]]:
         with as_first_sdk(ComputeTargetException):
-            found = workspace._ours.compute.sizes(region=location)
+            found = workspace._ours.compute.sizes(region=location, limit=100_000)
         return [
             {"name": one["name"], "vCPUs": one.get("cpus"), "gpus": int(one.get("gpus") or 0),
              "memoryGB": round((one.get("memory_bytes") or 0) / (1 << 30), 2)}

@@ -1,0 +1,260 @@
+"""Runs in the shapes that programs of the first SDK read: details, metrics, files, ids, errors."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from shunter.azureml.core import Environment, Experiment, Run, ScriptRunConfig, Workspace
+from shunter.azureml.core.compute import AmlCompute, ComputeTarget, HDInsightCompute, LocalTarget, RemoteCompute
+from shunter.azureml.core.compute_target import ComputeTargetException
+from shunter.azureml.core.run import ScriptRun
+from shunter.azureml.core.runconfig import RunConfiguration
+from shunter.azureml.exceptions import (
+    ActivityFailedException,
+    NotYetException,
+    UserErrorException,
+    WorkspaceException,
+)
+from shunter.azureml.train.estimator import Estimator
+from shunter.azureml.widgets import RunDetails
+
+SHAPES = """
+import sys
+from azureml.core import Run
+run = Run.get_context()
+run.log("once", 0.5)
+for value in (3, 2, 1):
+    run.log("often", value)
+run.log_list("list", [1, 2])
+run.log_row("row", x=1, y=2)
+run.log_row("rows", x=1)
+run.log_row("rows", x=2)
+run.log_table("table", {"a": [1, 2]})
+child = run.child_run("child")
+child.log("inner", 7)
+child.complete()
+open("outputs/model.txt", "w").write("a model")
+print("hello", sys.argv[1:])
+"""
+
+
+def here() -> RunConfiguration:
+    found = RunConfiguration()
+    found.user_managed_dependencies = True
+    return found
+
+
+def submit(ws: Workspace, folder: Path, code: str, *arguments: object, experiment: str = "my experiment") -> ScriptRun:
+    folder.mkdir(exist_ok=True)
+    (folder / "train.py").write_text(code)
+    config = ScriptRunConfig(source_directory=folder, script="train.py", arguments=arguments, run_config=here())
+    return Experiment(workspace=ws, name=experiment).submit(config=config, tags={"from": "test"})
+
+
+@pytest.fixture(scope="module")
+def run(ws: Workspace, tmp_path_factory: pytest.TempPathFactory) -> ScriptRun:
+    made = submit(ws, tmp_path_factory.mktemp("source"), SHAPES, "--epochs", 3)
+    made.wait_for_completion()
+    return made
+
+
+def test_metrics_have_the_shapes_that_programs_know(run: ScriptRun) -> None:
+    assert run.get_metrics() == {
+        "once": 0.5, "often": [3, 2, 1], "list": [1, 2], "row": {"x": 1, "y": 2}, "rows": {"x": [1, 2]},
+        "table": {"a": [1, 2]},
+    }  # fmt: skip
+    assert run.get_metrics(name="once") == {"once": 0.5}
+    (child,) = run.get_children()
+    assert run.get_metrics(recursive=True)[child.id] == {"inner": 7}
+    assert child.parent == run
+
+
+def test_the_id_has_the_first_sdks_form_and_finds_the_run(ws: Workspace, run: ScriptRun) -> None:
+    assert re.fullmatch(r"my_experiment_\d{10}_[0-9a-f]{8}", run.id)
+    assert Run(Experiment(ws, "my experiment"), run.id) == run
+    assert ws.get_run(run.id).status == "Completed"
+    assert next(Experiment(ws, "my experiment").get_runs(tags={"from": "test"})) == run
+    assert not list(Experiment(ws, "my experiment").get_runs(tags="nothing"))
+    assert len(list(Experiment(ws, "my experiment").get_runs(include_children=True))) >= 2
+
+
+def test_details_have_the_keys_that_programs_read(run: ScriptRun) -> None:
+    details = run.get_details()
+    assert {
+        "runId", "target", "status", "startTimeUtc", "endTimeUtc", "properties", "inputDatasets", "outputDatasets",
+        "runDefinition", "logFiles", "submittedBy",
+    } <= details.keys()  # fmt: skip
+    assert details["runDefinition"]["arguments"] == ["--epochs", "3"]
+    assert details["runDefinition"]["environment"]["python"]["userManagedDependencies"] is True
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", details["endTimeUtc"])
+    assert details["properties"]["ContentSnapshotId"] == run.get_snapshot_id()
+    assert run.get_details_with_logs()["logFiles"]["azureml-logs/70_driver_log.txt"] == "hello ['--epochs', '3']\n"
+
+
+def test_files_and_logs_have_the_names_that_programs_look_for(
+    run: ScriptRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run.get_file_names() == ["azureml-logs/70_driver_log.txt", "outputs/model.txt", "user_logs/std_log.txt"]
+    monkeypatch.chdir(tmp_path)
+    run.download_file("outputs/model.txt")
+    run.download_file("user_logs/std_log.txt", "log.txt")
+    assert (Path("model.txt").read_text(), Path("log.txt").read_text()) == ("a model", "hello ['--epochs', '3']\n")
+    run.download_files(prefix="outputs", output_directory="there", append_prefix=False)
+    assert Path("there/model.txt").read_text() == "a model"
+    assert len(run.get_all_logs("logs")) == 2
+    with pytest.raises(UserErrorException, match=r"no file 'outputs/modle.txt'.*outputs/model.txt"):
+        run.download_file("outputs/modle.txt")
+    assert Path(run.restore_snapshot(path="back"), "train.py").read_text() == SHAPES
+
+
+def test_tags_come_and_go(run: ScriptRun) -> None:
+    run.tag("quality", "good")
+    run.tag("bare")
+    assert run.get_tags() == {"from": "test", "quality": "good", "bare": ""}
+    run.remove_tags(["bare", "quality"])
+    assert run.get_tags() == {"from": "test"}
+
+
+def test_what_belongs_into_the_script_says_so(run: ScriptRun) -> None:
+    with pytest.raises(UserErrorException, match=r"Run\.log is for the run's own script"):
+        run.log("x", 1)
+    with pytest.raises(AttributeError, match="nothing"):
+        run.nothing  # noqa: B018
+
+
+def test_the_output_is_streamed_as_the_first_sdk_does(ws: Workspace, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = submit(ws, tmp_path / "s", "print('a line')\n")
+    run.wait_for_completion(show_output=True)
+    web = f"Web View: {run.get_portal_url()}"
+    title = "Streaming azureml-logs/70_driver_log.txt"
+    assert capsys.readouterr().out == (
+        f"RunId: {run.id}\n{web}\n\n{title}\n{'=' * len(title)}\n\na line\n\n"
+        f"Execution Summary\n=================\nRunId: {run.id}\n{web}\n\n"
+    )
+
+
+def test_a_failed_run_raises_and_a_canceled_one_does_not(ws: Workspace, tmp_path: Path) -> None:
+    failed = submit(ws, tmp_path / "failed", "raise ValueError('no data')\n")
+    with pytest.raises(ActivityFailedException, match="no data") as caught:
+        failed.wait_for_completion()
+    assert json.loads(caught.value.error_details)["error"]["code"] == "UserError"
+    details = failed.wait_for_completion(raise_on_error=False)
+    assert details["status"] == "Failed"
+    assert "no data" in details["error"]["error"]["message"]
+    canceled = submit(ws, tmp_path / "canceled", "import time\ntime.sleep(100)\n")
+    canceled.cancel()
+    assert canceled.wait_for_completion()["status"] == "Canceled"
+
+
+def test_an_estimator_is_submitted_as_it_is(ws: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import sys\nprint(sys.argv[1:])\n")
+    made = Estimator(
+        str(tmp_path), entry_script="train.py", script_params={"--rate": 0.5}, user_managed=True, compute_target="local"
+    )
+    run = Experiment(ws, "estimators").submit(made)
+    run.wait_for_completion()
+    assert run.get_details_with_logs()["logFiles"]["user_logs/std_log.txt"] == "['--rate', '0.5']\n"
+    RunDetails(run).show()
+    assert RunDetails(run).get_widget_data()["status"] == "Completed"
+
+
+def test_what_cannot_be_submitted_is_refused(ws: Workspace, tmp_path: Path) -> None:
+    experiment = Experiment(ws, "refused")
+    with pytest.raises(NotYetException, match="Submit a ScriptRunConfig or an Estimator"):
+        experiment.submit(object())
+    with pytest.raises(UserErrorException, match=r"There is no script 'none\.py'"):
+        experiment.submit(ScriptRunConfig(tmp_path, "none.py", run_config=here()))
+    with pytest.raises(NotYetException, match="Interactive runs are not there yet"):
+        experiment.start_logging()
+    config = here()
+    config.target = "nowhere"
+    (tmp_path / "t.py").write_text("")
+    with pytest.raises(UserErrorException, match="nowhere"):
+        experiment.submit(ScriptRunConfig(tmp_path, "t.py", run_config=config))
+
+
+def test_workspaces_are_found_by_their_config_file(ws: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Workspace.create("second", subscription_id="abc", resource_group="group", location="westus", exist_ok=True)
+    assert (made.name, made.subscription_id, made.resource_group, made.location) == ("second", "abc", "group", "westus")
+    made.write_config(tmp_path)
+    assert json.loads((tmp_path / ".azureml" / "config.json").read_text()) == {
+        "subscription_id": "abc", "resource_group": "group", "workspace_name": "second",
+    }  # fmt: skip
+    (tmp_path / "deep").mkdir()
+    monkeypatch.chdir(tmp_path / "deep")
+    assert Workspace.from_config() == made == Workspace.get("second") == Workspace("abc", "group", "second")
+    assert "second" in Workspace.list("abc")
+    with pytest.raises(WorkspaceException, match="third"):
+        Workspace.get("third")
+    with pytest.raises(UserErrorException, match=r"no config\.json"):
+        Workspace.from_config("/proc/self")
+    assert ws.location + ws.resource_group + ws.subscription_id
+
+
+def test_targets_have_their_own_classes(ws: Workspace) -> None:
+    local = ComputeTarget(workspace=ws, name="local")
+    assert type(local) is LocalTarget
+    assert local.get_status() == "Succeeded"
+    with pytest.raises(ComputeTargetException, match="ComputeTargetNotFound: Compute Target with name gone not found"):
+        ComputeTarget(workspace=ws, name="gone")
+    with pytest.raises(ComputeTargetException, match="of the class LocalTarget, not AmlCompute"):
+        AmlCompute(ws, "local")
+    wanted = AmlCompute.provisioning_configuration(vm_size="STANDARD_D2_V2", max_nodes=4, idle_seconds_before_scaledown=60)
+    made = ComputeTarget.create(ws, "cpu-cluster", wanted)
+    made.wait_for_completion(show_output=True, min_node_count=0, timeout_in_minutes=1)
+    assert type(AmlCompute(ws, "cpu-cluster")) is AmlCompute
+    assert (made.type, made.vm_size, made.provisioning_state) == ("AmlCompute", "STANDARD_D2_V2", "Succeeded")
+    assert made.get_status().serialize()["scaleSettings"] == {
+        "minNodeCount": 0, "maxNodeCount": 4, "nodeIdleTimeBeforeScaleDown": "PT60S",
+    }  # fmt: skip
+    made.update(max_nodes=2)
+    assert made.scale_settings.maximum_node_count == 2
+    assert ws.compute_targets["cpu-cluster"].name == "cpu-cluster"
+    assert ws.get_default_compute_target("CPU").name == "cpu-cluster"
+    assert any(size["name"].upper() == "STANDARD_D2_V2" for size in AmlCompute.supported_vmsizes(ws))
+    made.delete()
+    assert "cpu-cluster" not in ws.compute_targets
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"vm_size": "STANDARD_D2_V2"}, "max nodes count is mandatory"),
+        ({"max_nodes": 1}, "say vm_size"),
+        ({"vm_size": "x", "min_nodes": 3, "max_nodes": 1}, "more than max_nodes"),
+        ({"vm_size": "x", "max_nodes": 1, "vnet_name": "n"}, "a network needs"),
+        ({"vm_size": "x", "max_nodes": 1, "admin_username": "me"}, "a password or a key"),
+    ],
+)
+def test_a_cluster_that_makes_no_sense_is_refused(options: dict[str, object], why: str) -> None:
+    with pytest.raises(ComputeTargetException, match=why):
+        AmlCompute.provisioning_configuration(**options)  # type: ignore[arg-type]
+
+
+def test_machines_and_spark_clusters_say_what_is_missing() -> None:
+    with pytest.raises(UserErrorException, match="Say address"):
+        RemoteCompute.attach_configuration(username="me")
+    found = RemoteCompute.attach_configuration(address="host", username="me", password=None, private_key_file="~/.ssh/id")
+    assert found.options == {"address": "host", "port": 22, "username": "me", "private_key_file": "~/.ssh/id"}
+    assert "id" not in repr(found)[len("ComputeConfiguration(kind='ssh'") :]
+    with pytest.raises(NotYetException, match="HDInsightCompute is not there yet"):
+        HDInsightCompute.attach_configuration(address="host", username="me", private_key_phrase="phrase")
+
+
+def test_environments_are_registered_and_found_again(ws: Workspace) -> None:
+    made = Environment("train")
+    made.python.conda_dependencies.add_pip_package("joblib")  # type: ignore[union-attr]
+    assert made.register(workspace=ws).version == "1"
+    made.environment_variables["A"] = "1"
+    assert made.register(ws).version == "2"
+    assert Environment.get(workspace=ws, name="train").environment_variables == {"A": "1"}
+    assert Environment.get(ws, "train", version="1").environment_variables == {}
+    listed = Environment.list(ws)
+    assert listed["train"].version == "2"
+    assert "pytorch" in listed
+    with pytest.raises(UserErrorException, match="Did you mean 'train'"):
+        Environment.get(ws, "trian")
