@@ -36,6 +36,8 @@ def imported(folder: Path, files: Iterable[str] | None = None) -> Imported:
 
 
 def _at_versions(names: set[str]) -> Imported:
+    if not names:
+        return Imported((), ())  # reading what every installed package brings takes half a second
     brought_by = metadata.packages_distributions()
     found: dict[str, str] = {}
     unknown: list[str] = []
