@@ -53,8 +53,8 @@ class SearchSettings:
     needless: float = 0.4
     near: float = 1.1
     full: float = 0.6
-    slowed: float = 0.97
-    unslowed: float = 0.02
+    slowed: float = 0.7
+    unslowed: float = 0.01
     bound: float = 0.3
     worth: float = 0.03
     ambition: float = 0.001

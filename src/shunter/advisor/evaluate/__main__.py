@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 
 from shunter.advisor.evaluate import accelerators, sizing, spark
@@ -21,18 +22,18 @@ def evaluate(data: Path, seeds: int = 5, splits: int = 300, only: str = "") -> l
     What is known about other workloads is the packaged examples and those of the folder, each fingerprint once; of
     the workload under test, and of everything in its group, only the probes are seen.
     """
-    pool = learn_examples(data).joined(packaged_examples())
+    pool = cache(lambda: learn_examples(data).joined(packaged_examples()))
     protocols: dict[str, Callable[[], Sequence[Result | None]]] = {
         "c3o": lambda: spark.c3o(data / "c3o", seeds, splits),
         "bell": lambda: spark.bell(data / "bell"),
-        "clusters": lambda: sizing.clusters(data / "scout", seeds, pool),
-        "machines": lambda: sizing.machine_types(data / "scout", pool),
-        "memory": lambda: sizing.memory(data / "scout", pool),
-        "verdict": lambda: sizing.verdicts(data / "scout", seeds, pool),
-        "trimtuner": lambda: accelerators.samples(data / "trimtuner", pool),
-        "gavel": lambda: accelerators.gpu_types(data / "gavel", pool),
-        "pollux": lambda: accelerators.placements(data / "pollux", pool),
-        "mlperf": lambda: accelerators.counts(data / "mlperf", pool),
+        "clusters": lambda: sizing.clusters(data / "scout", seeds, pool()),
+        "machines": lambda: sizing.machine_types(data / "scout", pool()),
+        "memory": lambda: sizing.memory(data / "scout", pool()),
+        "verdict": lambda: sizing.verdicts(data / "scout", seeds, pool()),
+        "trimtuner": lambda: accelerators.samples(data / "trimtuner", pool()),
+        "gavel": lambda: accelerators.gpu_types(data / "gavel", pool()),
+        "pollux": lambda: accelerators.placements(data / "pollux", pool()),
+        "mlperf": lambda: accelerators.counts(data / "mlperf", pool()),
     }
     out: list[Result] = []
     for name, protocol in protocols.items():
