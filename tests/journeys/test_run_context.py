@@ -375,3 +375,34 @@ def test_outputs_so_far_are_brought_home_on_request(ws: shunter.Workspace, tmp_p
     (tmp_path / "go on").touch()
     run.wait().download(tmp_path / "got")
     assert (tmp_path / "got/outputs/a.bin").read_bytes() == b"b" * 3_000_000
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="a small disk can be mounted by root only")
+def test_points_logged_while_the_disk_is_full_come_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(small)], check=False).returncode:
+        pytest.skip("nothing can be mounted here")
+    code = (
+        "for i in range(500): run.log('x', i)\n"
+        "time.sleep(0.5)\n"
+        "file = open(sys.argv[1], 'wb', buffering=0)\n"
+        "try:\n"
+        "    while True: file.write(bytes(65536))\n"
+        "except OSError: pass\n"
+        "for i in range(500, 1500): run.log('x', i)\n"
+        "time.sleep(0.5)\n"
+        "os.ftruncate(file.fileno(), 0)\n"
+        "for i in range(1500, 2000): run.log('x', i)\n"
+    )
+    (small / "home").mkdir(mode=0o700)
+    monkeypatch.setenv("SHUNTER_HOME", str(small / "home"))
+    try:
+        ws = shunter.Workspace.from_config()
+        run = ws.submit("train.py", source_directory=write(tmp_path / "src", code), arguments=[small / "filler"])
+        run.wait(timeout_seconds=60)
+        assert run.status == "Completed", run.logs()
+        assert run.metrics()["x"] == list(range(2000))
+    finally:
+        House(small / "home").end_all()
+        subprocess.run(["umount", "--lazy", str(small)], check=True)

@@ -201,7 +201,14 @@ def test_a_full_disk_loses_nothing_that_fits_into_memory(
             raise OSError(28, "No space left on device")
         return real(fd, data)
 
+    class Full:
+        """The log lies on the same disk."""
+
+        def write(self, text: str) -> int:
+            raise OSError(28, "No space left on device")
+
     monkeypatch.setattr(os, "write", write)
+    monkeypatch.setattr(sys, "stderr", Full())
     run.log("x", 2)
     run.log("x", 3)
     full = False

@@ -17,6 +17,15 @@ if TYPE_CHECKING:
 MAX_WAITING = 100000
 
 
+def warn(words):
+    # type: (str) -> None
+    """Tell the log, if it can be told: it may lie on the same full disk."""
+    try:
+        sys.stderr.write("shunter: " + words + "\n")
+    except (OSError, ValueError, AttributeError):
+        pass
+
+
 class Lines:
     """Appends to one file. `write` never raises: a full disk keeps lines in memory until there is room."""
 
@@ -77,7 +86,7 @@ class Lines:
     def _keep(self, line):
         # type: (bytes) -> None
         if not self._waiting and not self._dropped:
-            sys.stderr.write("shunter: metrics cannot be written now (is the disk full?); they wait in memory\n")
+            warn("metrics cannot be written now (is the disk full?); they wait in memory")
         self._waiting.append(line)
         if len(self._waiting) > MAX_WAITING:
             del self._waiting[0]

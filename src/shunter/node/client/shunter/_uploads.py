@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
 
 from ._errors import RunUsageError
+from ._lines import warn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _copy_file(source, target):
             after = os.stat(source)
         if size == before.st_size and _same(before, after):
             return size
-    sys.stderr.write("shunter: %s kept changing while it was copied; the copy is of one moment or another\n" % source)
+    warn("%s kept changing while it was copied; the copy is of one moment or another" % source)
     return size
 
 
