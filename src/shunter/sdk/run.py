@@ -14,6 +14,7 @@ from shunter.sdk.client import part
 
 if TYPE_CHECKING:
     from shunter.sdk.metrics import Series
+    from shunter.sdk.models import Model
     from shunter.sdk.workspace import Workspace
 
 OVER = ("Completed", "Failed", "Canceled")
@@ -190,6 +191,19 @@ class Run:
 
     def children(self) -> Sequence[Run]:
         return self.workspace.runs(parent=self.id, limit=1000)
+
+    def register_model(self, name: str, path: str = "outputs", **options: Any) -> Model:
+        """A new version of the model `name` from this run's files at `path`: a folder, a file, or a logged model's name.
+
+        Options: `tags`, `description`, `aliases`.
+        """
+        return self.workspace.models.register(self, path, name, **options)
+
+    @property
+    def params(self) -> dict[str, str]:
+        """What the script logged as parameters (`mlflow.log_param`)."""
+        found = self.data.get("properties") or {}
+        return {key[6:]: str(value) for key, value in found.items() if key.startswith("param.")}
 
     def cancel(self) -> Run:
         """Ask for it to be canceled. Legal in every state, and may be repeated."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from shunter.sdk.environment import Environment
     from shunter.sdk.environments import Environments
     from shunter.sdk.experiment import Experiment
+    from shunter.sdk.models import Models
     from shunter.sdk.run import Run
     from shunter.sdk.secrets import Secrets
 
@@ -88,6 +89,22 @@ class Workspace:
         from shunter.sdk.secrets import Secrets
 
         return Secrets(self)
+
+    @property
+    def models(self) -> Models:
+        """The registered models: `ws.models.register(run, path, name)`, `list()`, `get(name)`, `download(name)`."""
+        from shunter.sdk.models import Models
+
+        return Models(self)
+
+    @property
+    def mlflow_tracking_uri(self) -> str:
+        """Where MLflow's clients find this server: `mlflow.set_tracking_uri(ws.mlflow_tracking_uri)`.
+
+        They take the token from MLFLOW_TRACKING_TOKEN, which is set in this process.
+        """
+        os.environ["MLFLOW_TRACKING_TOKEN"] = self.client.token
+        return self.client.url + "/mlflow"
 
     def compare(self, *runs: Run | str) -> dict[str, Any]:
         """What differs between runs: code, environment, arguments, metrics, time, cost."""

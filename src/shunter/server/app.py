@@ -27,6 +27,8 @@ from shunter.server.api import (
     environments,
     inputs,
     metrics,
+    mlflow,
+    models,
     runs,
     secrets,
     shells,
@@ -34,7 +36,7 @@ from shunter.server.api import (
     snapshots,
     workspaces,
 )
-from shunter.server.api.context import quickly
+from shunter.server.api.context import in_thread, quickly
 from shunter.server.api.door import Door
 from shunter.server.api.node import Reports
 from shunter.server.collect.ingest import Ingest
@@ -129,6 +131,7 @@ def create_app(parts: Parts) -> Door:
     app.state.parts = parts
     for module in (
         runs, ask, snapshots, computes, sizes, workspaces, metrics, secrets, inputs, compare, environments, shells,
+        models, mlflow,
     ):  # fmt: skip
         app.include_router(module.router)
     app.add_exception_handler(ShunterError, _on_our_error)

@@ -18,6 +18,9 @@ T = TypeVar("T")
 #: Few threads: the database lets one writer in at a time, and a waiting reader costs nothing.
 POOL = ThreadPoolExecutor(8, thread_name_prefix="shunter")
 
+#: MLflow takes seconds to start: who waits for it must not hold up those above. Threads come when first needed.
+MLFLOW_POOL = ThreadPoolExecutor(8, thread_name_prefix="shunter-mlflow")
+
 
 def parts_of(request: Request) -> Parts:
     parts: Parts = request.app.state.parts
@@ -26,6 +29,10 @@ def parts_of(request: Request) -> Parts:
 
 async def in_thread(function: Callable[..., T], *args: Any) -> T:
     return await asyncio.get_running_loop().run_in_executor(POOL, function, *args)
+
+
+async def in_mlflow_thread(function: Callable[..., T], *args: Any) -> T:
+    return await asyncio.get_running_loop().run_in_executor(MLFLOW_POOL, function, *args)
 
 
 async def quickly(database: Database, function: Callable[..., T], *args: Any) -> T:

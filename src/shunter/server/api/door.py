@@ -9,13 +9,17 @@ from typing import Any
 
 from shunter.errors import AuthError, ShunterError
 from shunter.server.api.node import Reports, reply
-from shunter.server.tokens import Tokens
+from shunter.server.tokens import Caller, Tokens
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+#: The cookie of a browser on MLflow's pages. It opens these and nothing else.
+SESSION = "shunter_mlflow"
+_PAGES = "/mlflow/"
+_LOGIN = "/mlflow/login"
 _NODE = re.compile(r"/api/v1/node/([0-9a-f]{32})\.\d{1,9}\.\d{1,9}(/.*)?")
 
 
@@ -26,6 +30,7 @@ class Door:
         self.app = app
         self.reports = reports
         self.tokens = tokens
+        self.is_session: Callable[[str], bool] = lambda session: False
         self.last_call = time.monotonic()
         self.under_way = 0
 
@@ -34,7 +39,7 @@ class Door:
             await self.app(scope, receive, send)
             return
         try:
-            scope["caller"] = caller = self.tokens.caller(_authorization(scope))
+            scope["caller"] = caller = self._caller(scope)
             match = _NODE.fullmatch(scope["path"])
             if caller.run_id is not None and (match is None or match[1] != caller.run_id):
                 raise AuthError("A run's token reaches only that run.", hint="Use your own token for this.")
@@ -56,9 +61,23 @@ class Door:
             if caller.run_id is None:
                 self.last_call = time.monotonic()
 
+    def _caller(self, scope: Scope) -> Caller:
+        header = _header(scope, b"authorization")
+        if header is None and scope["path"].startswith(_PAGES) and (scope["path"] == _LOGIN or self._is_browser(scope)):
+            return Caller("browser")
+        return self.tokens.caller(header)
 
-def _authorization(scope: Scope) -> str | None:
+    def _is_browser(self, scope: Scope) -> bool:
+        """A session of ours; and when it changes something, from a page of ours: cookies do not tell ports apart."""
+        cookies = dict(c.strip().partition("=")[::2] for c in (_header(scope, b"cookie") or "").split(";"))
+        if not self.is_session(cookies.get(SESSION, "")):
+            return False
+        origin = (_header(scope, b"origin") or "").partition("://")[2]
+        return scope["method"] in ("GET", "HEAD") or (origin != "" and origin == _header(scope, b"host"))
+
+
+def _header(scope: Scope, wanted: bytes) -> str | None:
     for name, value in scope["headers"]:
-        if name == b"authorization":
+        if name == wanted:
             return str(value.decode("latin-1"))
     return None

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shunter.drivers.base import Driver, Home
 from shunter.drivers.registry import driver_class
@@ -16,10 +17,10 @@ from shunter.errors import ShunterError
 from shunter.model.compute import Compute
 from shunter.server.collect.ingest import Ingest
 from shunter.server.dispatch.loop import Dispatcher
-from shunter.server.services.orders import Orders
 from shunter.server.services.clusters import Clusters
 from shunter.server.services.context import RunContext
 from shunter.server.services.environments import EnvironmentService
+from shunter.server.services.orders import Orders
 from shunter.server.signals import Signals
 from shunter.server.storage.blobs.base import BlobStore
 from shunter.server.storage.computes import Computes
@@ -30,6 +31,9 @@ from shunter.server.storage.snapshots import Snapshots
 from shunter.server.storage.workspaces import Experiments, Workspaces
 from shunter.server.tokens import Tokens
 from shunter.server.vault import Vault
+
+if TYPE_CHECKING:
+    from shunter.server.tracking.tracking import Tracking
 
 log = logging.getLogger("shunter.targets")
 
@@ -61,6 +65,22 @@ class Parts:
     environments: EnvironmentService = field(init=False)
     #: Targets whose nodes come and go.
     clusters: Clusters = field(init=False)
+    _tracking: Tracking | None = field(init=False, default=None)
+    _making: threading.Lock = field(init=False, default_factory=threading.Lock)
+
+    @property
+    def tracking(self) -> Tracking:
+        """MLflow, made when first used: until then it costs nothing."""
+        with self._making:
+            if self._tracking is None:
+                from shunter.server.tracking.tracking import connect
+
+                self._tracking = connect(self)
+            return self._tracking
+
+    @property
+    def uses_tracking(self) -> bool:
+        return self._tracking is not None
 
 
 class Targets:

@@ -14,6 +14,7 @@ from shunter.model.run import Event, Launch, Run, Status
 from shunter.server.dispatch.explain import Why, explain
 from shunter.server.dispatch.place import Pool, fits
 from shunter.server.services.inputs import check_inputs
+from shunter.server.services.models import check_not_held
 from shunter.server.services.notify import check_notify
 from shunter.server.services.parts import Parts
 from shunter.server.services.retention import forget_run
@@ -111,7 +112,7 @@ def _submit(parts: Parts, asked: Submission) -> Run:
         priority=asked.priority,
         reason="Submitted.",
         tags=dict(asked.tags),
-        properties=dict(asked.properties),
+        properties={**asked.properties, **parts.environments.record(driver, config)},
     )
     try:
         run = parts.runs.add(run, Event(run.id, now, "state", Status.QUEUED, "Submitted.", {}))
@@ -178,6 +179,7 @@ def delete_run(parts: Parts, run_id: str) -> None:
     run = parts.runs.get(run_id)
     if not run.is_over:
         raise Conflict(f"Run {run.id[:8]} is {run.status}.", hint=f"Cancel it first: `shunter run cancel {run.id[:8]}`.")
+    check_not_held(run)
     forget_run(parts, run_id)
 
 

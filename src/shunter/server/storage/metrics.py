@@ -14,7 +14,7 @@ import math
 import os
 import struct
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -77,6 +77,8 @@ class Metrics:
     def __init__(self, database: Database, files: RunFiles) -> None:
         self.database = database
         self.files = files
+        #: Called with the id of every run that has new points.
+        self.on_write: Callable[[str], None] = lambda run_id: None
 
     def offset(self, launch_id: str, stream: str) -> int:
         """How much of a stream has been understood."""
@@ -104,6 +106,8 @@ class Metrics:
             moved = {"b_launch": launch_id, "b_stream": stream, "offset": offset, "bad": bad_lines}
             if not connection.execute(_MOVE, moved).rowcount:
                 connection.execute(sa.insert(ingested), key | {"offset": offset, "bad_lines": bad_lines})
+        for batch in batches:
+            self.on_write(batch.run_id)
 
     def list(self, run_id: str, names: Iterable[str] | None = None) -> list[Metric]:
         """The metrics of a run by the order they were first logged."""

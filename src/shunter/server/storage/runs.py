@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -45,6 +45,8 @@ class RunStore(Protocol):
 class SqlRuns:
     def __init__(self, database: Database) -> None:
         self.database = database
+        #: Called with the id of every run that was added, changed or deleted.
+        self.on_write: Callable[[str], None] = lambda run_id: None
 
     def add(self, run: Run, event: Event) -> Run:
         """Add a run and give it its number in the experiment. The same id twice is refused: AlreadyExists."""
@@ -60,6 +62,7 @@ class SqlRuns:
             except IntegrityError as error:
                 raise AlreadyExists(f"A run with the id {run.id} is there already.") from error
             connection.execute(_ADD_EVENT, _event_row(event))
+        self.on_write(run.id)
         return run
 
     def get(self, run_id: str) -> Run:
@@ -119,6 +122,7 @@ class SqlRuns:
                     connection.execute(_ADD_LAUNCH, row)
             if happened:
                 connection.execute(_ADD_EVENT, [_event_row(event) for event in happened])
+        self.on_write(run.id)
         return run
 
     def change(self, run_id: str, **columns: Any) -> Run:
@@ -127,6 +131,7 @@ class SqlRuns:
         with self.database.begin() as connection:
             if not connection.execute(sa.update(runs).where(runs.c.id == run_id).values(**values)).rowcount:
                 raise NotFound(f"There is no run {run_id}.")
+        self.on_write(run_id)
         return self.get(run_id)
 
     def log(self, event: Event) -> None:
@@ -203,6 +208,7 @@ class SqlRuns:
             for table in (events, launches):
                 connection.execute(sa.delete(table).where(table.c.run_id == run_id))
             connection.execute(sa.delete(runs).where(runs.c.id == run_id))
+        self.on_write(run_id)
 
     def uses_snapshot(self, snapshot_id: str) -> bool:
         query = sa.select(runs.c.id).where(runs.c.snapshot_id == snapshot_id).limit(1)

@@ -53,8 +53,9 @@ def _bring_up_to_date(database: str) -> None:
         known = connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'alembic_version'").fetchone()[0]
     connection.close()
     if known:
-        import mlflow.store.db.utils as utils
+        import importlib
 
+        utils = importlib.import_module("mlflow.store.db.utils")
         engine = utils.create_sqlalchemy_engine(database)
         try:
             utils._verify_schema(engine)

@@ -52,7 +52,7 @@ def call(process: MlflowProcess, method: str, target: str, headers: Mapping[str,
             connection.close()
             process.stop()
             if last or method not in ("GET", "HEAD"):
-                raise MlflowDied(f"MLflow died in the middle of a call: {error}.", hint="It is started again by the next.") from error
+                raise MlflowDied(f"MLflow died in the middle of a call: {error}.", hint="The next call starts it.") from error
             continue
         kept = [(k, v) for k, v in response.getheaders() if k.lower() not in _NOT_PASSED]
         return Reply(response.status, kept, _pieces(connection, response))
