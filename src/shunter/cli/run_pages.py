@@ -93,7 +93,8 @@ def _environment(run: dict[str, Any]) -> str:
     config, record = run["config"], run["properties"].get("environment") or {}
     found = config.get("environment") or {}
     if not found:
-        return str(config.get("interpreter") or "")
+        python = f", Python {config['python']}" if config.get("python") else ""
+        return str(config.get("interpreter") or "") + python
     name = f"{found['name']}:{found.get('version', '')}".rstrip(":") if found.get("name") else "given at submit"
     node: dict[str, Any] = next(iter((record.get("nodes") or {}).values()), {})
     lines = [

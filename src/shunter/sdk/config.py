@@ -96,7 +96,7 @@ class RunConfiguration:
         """What a submit sends: only what was said."""
         found: dict[str, Any] = {
             "environment": self._environment_wire(),
-            "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
+            "python": ".".join(map(str, sys.version_info[:3])),
             "env": {str(k): str(v) for k, v in (self.environment_variables or {}).items()} or None,
             "max_duration_seconds": positive("max_run_duration_seconds", self.max_run_duration_seconds),
             "node_count": positive("node_count", self.node_count),

@@ -15,6 +15,7 @@ from shunter.node import environments
 from shunter.server.environments.platforms import of_this_machine
 from shunter.server.environments.resolve import Settings, job_environment, lock_for
 from shunter.server.environments.tools import tools
+from shunter.server.environments.wheels import WheelStore
 from shunter.testing.environments import run_python
 from shunter.testing.packages import make_conda_package, make_wheel
 
@@ -73,7 +74,12 @@ def test_a_conda_lock_is_installed_with_pip_packages_around_it(
     said: list[str] = []
     spec = job_environment(asked, lock, Settings())
     prepared = environments.prepare(
-        spec, str(folder), str(tmp_path / "node"), said.append, lambda: False, {"tools": tools(conda=True)}
+        spec,
+        str(folder),
+        str(tmp_path / "node"),
+        said.append,
+        lambda: False,
+        {"tools": tools(of_this_machine(), WheelStore(tmp_path / "wheels-kept"), conda=True)},
     )
 
     code = "import alpha, beta, gamma, numpy; print(*(m.__version__ for m in (alpha, beta, gamma, numpy)))"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import threading
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from shunter.server.environments.platforms import Platform, of_facts, of_this_ma
 from shunter.server.environments.pythons import choose_python
 from shunter.server.environments.requirements import from_conda, split_conda, take_out_ours, without
 from shunter.server.environments.resolve import Lock, Settings, lock_for, request_of, resolve
+from shunter.server.environments.tools import tools
+from shunter.server.environments.wheels import WheelStore
 from shunter.testing.packages import Index, make_broken_sdist, make_wheel
 
 LINUX = Platform("Linux", "x86_64", "glibc-2.36", "3.11.7")
@@ -266,3 +269,18 @@ def test_what_installs_nothing_needs_no_solver(wire: dict[str, Any], kind: str) 
     job = resolve(wire, LINUX)
     assert job["kind"] == kind
     assert "lock_id" not in job
+
+
+def test_tools_for_a_machine_of_another_make_are_unpacked_from_their_wheels(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UV_DEFAULT_INDEX", index.url)
+    version = metadata.version("uv")
+    make_wheel(index.folder, "uv", version, files={f"uv-{version}.data/scripts/uv": "#!/bin/sh\necho an arm\n"})
+    other = Platform("Linux", "riscv64" if of_this_machine().machine == "aarch64" else "aarch64", "glibc-2.31")
+    store = WheelStore(tmp_path / "wheels")
+    found = tools(other, store)["uv"]
+    assert subprocess.run([found], capture_output=True, text=True, check=True).stdout == "an arm\n"
+    calls = len(index.calls)
+    assert tools(other, store) == {"uv": found}
+    assert len(index.calls) == calls

@@ -127,7 +127,7 @@ class Steps:
             json.dump({"lock": lock, "prefix": self.folder, "cache": cache}, out)
         here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "conda_install.py")
         try:
-            done = self._run([self._modern_python(), "-I", here, rattler, file])
+            done = self._run([self._modern_python(), "-I", here, os.path.dirname(rattler), file])
         finally:
             os.unlink(file)
         if done.code:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from shunter.errors import EnvironmentInvalid, Infeasible, NameInvalid, NotFound, ShunterError, nearest
 from shunter.model.environment import Container, Difference, Environment, diff
 from shunter.model.run import Launch, Run, parse_launch_id
+from shunter.node.environments.facts import host_facts
 from shunter.server.environments.curated import Curated, curated, default_image
 from shunter.server.environments.platforms import Platform, of_facts, of_this_machine
 from shunter.server.environments.resolve import Lock, Settings, job_environment, lock_for, request_of
@@ -160,6 +161,13 @@ class EnvironmentService:
             return ""
         return "Solving its environment: which versions go together."
 
+    def record(self, driver: Driver, config: Mapping[str, Any]) -> dict[str, Any]:
+        """For a run without an environment of its own on this machine: the interpreter it gets, and the machine."""
+        if config.get("environment") or not getattr(driver, "shares_disk", False):
+            return {}
+        node = {"interpreter": config.get("interpreter"), "python": config.get("python"), "host": host_facts()}
+        return {"environment": {"kind": "submitter", "nodes": {"0": node}}}
+
     async def prepare(self, run: Run) -> None:
         """Have the run's lock at hand. Raises EnvironmentInvalid with the solver's own reason."""
         if not run.config.get("environment"):
@@ -183,7 +191,7 @@ class EnvironmentService:
             found["compile"] = True
         job["environment"] = found
         if lock is not None:
-            job["tools"] = tools(conda=bool(lock.conda))
+            job["tools"] = tools(self._platform(run.workspace, run.target), self.wheels, conda=bool(lock.conda))
 
     def wheel(self, run_id: str, sha256: str, offset: int, size: int) -> bytes:
         """A piece of a wheel for a node that is offline: only of those that the run's own lock names."""
