@@ -8,6 +8,7 @@ from typing import Any
 from shunter.model.compute import Compute
 from shunter.model.run import Event, Run
 from shunter.server.dispatch.explain import Why
+from shunter.server.services.notify import shown as shown_notice
 from shunter.server.vault import shown
 
 
@@ -44,10 +45,15 @@ def run_wire(run: Run) -> dict[str, Any]:
         "tags": dict(run.tags),
         "properties": dict(run.properties),
         "parent_id": run.parent_id,
-        "config": {k: v for k, v in run.config.items() if k != "secrets"},
+        "config": {k: _shown(k, v) for k, v in run.config.items() if k != "secrets"},
         "usage": dict(run.usage),
         "version": run.version,
     }
+
+
+def _shown(name: str, value: Any) -> Any:
+    """A webhook's address is often its secret: only its host is shown."""
+    return [shown_notice(target) for target in value] if name == "notify" and isinstance(value, list) else value
 
 
 def event_wire(event: Event) -> dict[str, Any]:

@@ -89,6 +89,14 @@ class ScriptSays:
         self._families.pop(parent.id, None)
         self._parents().discard(parent.id)
 
+    def catch_up(self) -> None:
+        """At the start of a server: one before it may have died between a run's end and that of its children."""
+        for parent_id in list(self._parents()):
+            try:
+                self.on_parent_over(self.runs.get(parent_id))
+            except NotFound:
+                continue
+
     def _parents(self) -> set[str]:
         """Runs with children that a script made: nearly always none, and then an ending run costs nothing here."""
         if self._open_parents is None:

@@ -67,6 +67,7 @@ def connect(parts: Parts) -> RunContext:
             notifier.on_over(run)
 
     parts.dispatch.on_change = on_change
+    says.catch_up()
     return context
 
 
