@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shunter.azureml.core import Environment, Experiment, Run, ScriptRunConfig, Workspace
+from shunter.azureml.core import Environment, Experiment, Model, Run, ScriptRunConfig, Workspace
 from shunter.azureml.core.compute import AmlCompute, ComputeTarget, HDInsightCompute, LocalTarget, RemoteCompute
 from shunter.azureml.core.compute_target import ComputeTargetException
 from shunter.azureml.core.run import ScriptRun
@@ -17,6 +17,7 @@ from shunter.azureml.exceptions import (
     ActivityFailedException,
     NotYetException,
     UserErrorException,
+    WebserviceException,
     WorkspaceException,
 )
 from shunter.azureml.train.estimator import Estimator
@@ -258,3 +259,30 @@ def test_environments_are_registered_and_found_again(ws: Workspace) -> None:
     assert "pytorch" in listed
     with pytest.raises(UserErrorException, match="Did you mean 'train'"):
         Environment.get(ws, "trian")
+
+
+def test_what_a_run_made_is_registered_listed_and_brought_back(ws: Workspace, run: ScriptRun, tmp_path: Path) -> None:
+    made = run.register_model(
+        model_name="reader", model_path="./outputs/model.txt", tags={"area": "digits"}, properties={"accuracy": 0.9},
+        description="reads",
+    )  # fmt: skip
+    assert (made.name, made.version, made.id, made.description) == ("reader", 1, "reader:1", "reads")
+    assert (made.tags, made.properties, made.run_id) == ({"area": "digits"}, {"accuracy": "0.9"}, run.id)
+    second = run.register_model("reader", "outputs/model.txt")
+    assert second.version == 2
+    assert Model(ws, "reader").id == "reader:2"
+    assert Model(ws, "reader", version=1).tags == made.tags
+    assert [m.id for m in Model.list(ws, name="reader", tags=[["area", "digits"]])] == ["reader:1"]
+    assert ws.models["reader"].version == 2
+    path = made.download(tmp_path)
+    assert (path, Path(path).read_text()) == (str(tmp_path / "model.txt"), "a model")
+    with pytest.raises(WebserviceException, match="exist_ok=True"):
+        made.download(tmp_path)
+    with pytest.raises(WebserviceException, match="ModelNotFound"):
+        Model(ws, "writer")
+    with pytest.raises(WebserviceException, match="cannot be the name of a model"):
+        run.register_model("not a name", "outputs/model.txt")
+    with pytest.raises(UserErrorException, match="none"):
+        run.register_model("reader", "outputs/none.txt")
+    second.delete()
+    assert Model(ws, "reader").id == "reader:1"

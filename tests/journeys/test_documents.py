@@ -194,7 +194,8 @@ def test_the_scoreboard_says_which_blocks_run(record_property: Callable[[str, ob
     if len(OUTCOMES) < len(BLOCKS):
         pytest.skip("only some of the blocks were asked for")
     done = [title for title, outcome in OUTCOMES.items() if outcome == "runs"]
-    lines = [f"Scoreboard: {len(done)} of {len(BLOCKS)} of the document's code blocks run"]
+    what = "code blocks" if BLOCKS[0] != OWN_WORDS[0] else "steps in our words"
+    lines = [f"Scoreboard: {len(done)} of {len(BLOCKS)} of the document's {what} run"]
     for title, outcome in OUTCOMES.items():
         lines.append(f"  [x] {title}" if title in done else f"  [ ] {title} – {outcome}")
     record_property("table", lines)

@@ -167,10 +167,7 @@ class Workspace:
 
     def get_mlflow_tracking_uri(self) -> str:
         """For `mlflow.set_tracking_uri`."""
-        found: str | None = getattr(self._ours, "mlflow_tracking_uri", None)
-        if found is None:
-            raise NotYetException("The server does not speak MLflow yet. Log with Run.get_context().log(…).")
-        return found() if callable(found) else found
+        return self._ours.mlflow_tracking_uri
 
     def get_details(self) -> dict[str, Any]:
         return {
