@@ -8,8 +8,6 @@ import math
 import os
 import subprocess
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -154,6 +152,9 @@ def shown(target: str) -> str:
 
 
 def post(url: str, message: Mapping[str, Any]) -> None:
+    import urllib.error
+    import urllib.request
+
     data = json.dumps(message).encode()
     request = urllib.request.Request(url, data, {"Content-Type": "application/json", "User-Agent": "shunter"})
     try:
