@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
@@ -51,7 +52,7 @@ def bench(home: Path, folder: Path, options: argparse.Namespace) -> None:
     ws.submit("train.py", source_directory=source).wait()
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
 
-    def first_line(target: str, **more: int) -> float:
+    def first_line(target: str, **more: Any) -> float:
         begun = time.time()
         run = ws.submit("train.py", source_directory=source, target=target, **more).wait(timeout_seconds=600)
         assert run.data["status"] == "Completed", run.data

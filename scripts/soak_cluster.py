@@ -87,11 +87,11 @@ def trial(dice: random.Random, folder: Path, options: argparse.Namespace) -> tup
         time.sleep(dice.uniform(0.2, 4))
         what = dice.choice(["node", "head", "keeper", "server", "autoscaler"])
         kills.append(what)
-        pids = {
-            "node": list(house.nodes().values())[:1], "head": [house.head], "keeper": [house.keeper],
-            "server": [House(home).server], "autoscaler": house.autoscaler(),
-        }[what]  # fmt: skip
-        for pid in filter(None, pids):
+        chosen: dict[str, list[int | None]] = {
+            "node": [next(iter(house.nodes().values()), None)], "head": [house.head], "keeper": [house.keeper],
+            "server": [House(home).server], "autoscaler": [*house.autoscaler()],
+        }  # fmt: skip
+        for pid in filter(None, chosen[what]):
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:

@@ -62,7 +62,8 @@ def test_nodes_are_counted_by_state() -> None:
         ("up", [node("a"), node("b")], {"a", "b"}, "All 2 nodes of cpu are there, 2 in use; it needs 1."),
         ("up", [node("a", is_alive=False, is_up=False, ended_at=106.0, why="It did not come up.")], set(),
          "A node of cpu came to nothing (It did not come up.); another is asked for."),
-        ("up", [node("a", is_alive=False, ended_at=106.0, why=LEFT)], set(), "The autoscaler of cpu was asked for 1 node of size D2 7 s ago."),
+        ("up", [node("a", is_alive=False, ended_at=106.0, why=LEFT)], set(),
+         "The autoscaler of cpu was asked for 1 node of size D2 7 s ago."),
     ],
 )  # fmt: skip
 def test_a_waiting_gang_tells_what_it_waits_for(head: str, nodes: list[NodeView], busy: set[str], expected: str) -> None:

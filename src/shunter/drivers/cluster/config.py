@@ -23,12 +23,9 @@ class ClusterConfig(BaseModel):
     min_nodes: int = Field(0, ge=0, description="Nodes that stay when there is no work.")
     max_nodes: int = Field(1, ge=1, description="The most nodes there may be.")
     idle_seconds_before_scaledown: float = Field(120, ge=0, description="A node goes when it had no work for so long.")
-    pool: Literal["local", "ssh"] = Field(
-        "local",
-        description="Where nodes come from: this machine, or a list of machines.",
-        json_schema_extra={"fixed": True},
+    pool: Literal["local"] = Field(
+        "local", description="Where nodes come from: this machine.", json_schema_extra={"fixed": True}
     )
-    machines: list[str] | None = Field(None, description="For the pool ssh: names of attached SSH targets.")
     bind_address: str = Field("127.0.0.1", description="The address at which nodes find the head.")
     region: str | None = Field(None, description="The region whose prices count.")
     price_per_hour: float | None = Field(None, ge=0, description="What an hour of a node costs.")
@@ -41,8 +38,6 @@ class ClusterConfig(BaseModel):
     def _in_order(self) -> ClusterConfig:
         if self.min_nodes > self.max_nodes:
             raise ValueError(f"min_nodes ({self.min_nodes}) is more than max_nodes ({self.max_nodes})")
-        if self.pool == "ssh" and not self.machines:
-            raise ValueError("the pool ssh needs machines: names of attached SSH targets")
         return self
 
     def size(self, home: Path) -> Size:
@@ -54,5 +49,4 @@ def spec_of(name: str, config: ClusterConfig, size: Size) -> Spec:
         name=name, size=size.name, cpus=size.cpus, gpus=int(size.gpus), memory_bytes=size.memory_bytes,
         min_nodes=config.min_nodes, max_nodes=config.max_nodes, idle_seconds=config.idle_seconds_before_scaledown,
         pool=config.pool, address=config.bind_address, only_run=config.only_run or "",
-        options={"machines": config.machines} if config.machines else None,
     )  # fmt: skip

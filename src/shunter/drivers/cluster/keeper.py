@@ -180,6 +180,8 @@ class Keeper:
             if found and self.gangs[gang_id].state == ASKED:
                 self._look_at_nodes()
                 if all(name in self.nodes for name in found):
+                    for name in found:  # Ray knows it before its process has finished starting
+                        (self.folder.node_root(name) / "up").touch()
                     self._put(self._placed(self.gangs[gang_id], found, [self._address(n) for n in found]))
 
     def _placed(self, gang: Gang, nodes: Sequence[str], addresses: Sequence[str]) -> Gang:

@@ -107,23 +107,25 @@ class LocalPool:
         return LocalDriver(compute.evolve(config={}), home, root=folder.node_root(name))
 
     def sweep(self, name: str) -> str:
-        """End what a dead node left: Ray's agents, scripts without a launcher, the warm parent when all is home."""
+        """End what a dead node left: Ray's agents, scripts without a launcher, the warm parent."""
         record = self.folder.node(name)
         if record is None or is_process(record):
             return ""
         if record.get("boot") == contract.boot_id():
             _signal(session_members(record["pid"]), signal.SIGKILL)
         root = self.folder.node_root(name)
-        open_launches = 0
+        at_work = 0
         for launch in sorted((root / contract.LAUNCHES).glob("*")):
-            open_launches += not (launch / "done").exists()
             claim = contract.Claim.read(str(launch))
-            if claim is None or (launch / "outcome").exists() or claim.launcher_alive():
-                continue  # a launcher that lives ends its script by itself: it watches the node
+            if claim is None or (launch / "outcome").exists():
+                continue
+            at_work += 1
+            if claim.launcher_alive():
+                continue  # it watches the node, and ends its script by itself
             if claim.script is not None and claim.script_alive():
                 _signal(descendants(claim.script[0]), signal.SIGKILL)
-        if not open_launches:
-            _end_parent(root)
+        if not at_work:
+            _end_parent(root)  # launchers that only bring things home do without it
         if "ended_at" not in record:
             why = _last_word(root) or (LEFT if record.get("leaving") else "Its process was killed.")
             if not (root / "up").exists():
