@@ -68,7 +68,8 @@ def main() -> int:
             begun = time.monotonic()
             problems, kills = one(house, folder / "src", seed)
             bad += bool(problems)
-            print(f"seed {seed}: {', '.join(kills)}: {'; '.join(problems) or 'whole'} ({time.monotonic() - begun:.0f} s)", flush=True)
+            took = f"({time.monotonic() - begun:.0f} s)"
+            print(f"seed {seed}: {', '.join(kills)}: {'; '.join(problems) or 'whole'} {took}", flush=True)
     finally:
         house.end_all()
         shutil.rmtree(folder, ignore_errors=True)

@@ -44,7 +44,10 @@ def url() -> Iterator[str]:
         shutil.chown(folder, user)
     data = folder / "data"
     options = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off"
-    run = lambda *words: subprocess.run([*before, *words], check=True, capture_output=True, cwd="/")  # noqa: E731
+
+    def run(*words: str) -> None:
+        subprocess.run([*before, *words], check=True, capture_output=True, cwd="/")
+
     run(str(bin_folder / "initdb"), "-D", str(data), "-A", "trust", "-U", "shunter", "--no-sync")
     run(str(bin_folder / "pg_ctl"), "-D", str(data), "-w", "-o", options, "-l", str(folder / "log"), "start")
     try:
