@@ -70,7 +70,8 @@ with mlflow.start_run() as active:
     mlflow.sklearn.autolog()
     LogisticRegression(max_iter=300).fit(x, y)
     mlflow.sklearn.autolog(disable=True)
-    model = mlflow.sklearn.log_model(LogisticRegression(max_iter=300).fit(x, y), name="flowers", pip_requirements=["scikit-learn"])
+    fitted = LogisticRegression(max_iter=300).fit(x, y)
+    model = mlflow.sklearn.log_model(fitted, name="flowers", pip_requirements=["scikit-learn"])
     said["found"] = sorted(r.info.run_id for r in mlflow.search_runs(output_format="list"))
     said["history"] = [m.value for m in client.get_metric_history(active.info.run_id, "loss")]
     version = mlflow.register_model(model.model_uri, "by script")

@@ -61,6 +61,14 @@ def test_what_is_logged_is_in_the_spool_when_it_is_answered(connection: http.cli
     assert [repr(line["v"]) for line in found[1:]] == ["nan", "inf", "2.0"]
 
 
+def test_points_that_are_logged_again_for_a_model_are_there_once(connection: http.client.HTTPConnection, tmp_path: Path) -> None:
+    point = {"key": "loss", "value": 0.5, "timestamp": 1700000000123, "step": 7}
+    call(connection, "POST", "runs/log-batch", {"run_id": RUN, "metrics": [point]})
+    again = [{**point, "model_id": "m-1"}, {**point, "step": 8, "model_id": "m-1"}]
+    assert call(connection, "POST", "runs/log-batch", {"run_id": RUN, "metrics": again})[0] == 503  # it goes on to the server
+    assert [line["s"] for line in lines(tmp_path)] == [7, 8]
+
+
 def test_a_run_shows_what_was_logged_also_by_others(connection: http.client.HTTPConnection, tmp_path: Path) -> None:
     call(connection, "POST", "runs/log-parameter", {"run_id": RUN, "key": "lr", "value": "1"})
     with (tmp_path / "metrics").open("a") as file:

@@ -101,11 +101,13 @@ class MlflowRelay:
 
     def _log_metric(self, body):
         # type: (Dict[str, Any]) -> Optional[Answer]
+        if body.get("model_id"):
+            return self._log_batch({"run_id": _run_id(body), "metrics": [body]})
         of = self._known(body)
         if of is None:
             return None
         self._say([_metric_line(body, self._of(of))])
-        return None if body.get("model_id") else (200, b"{}")
+        return 200, b"{}"
 
     def _log_parameter(self, body):
         # type: (Dict[str, Any]) -> Optional[Answer]
@@ -130,7 +132,8 @@ class MlflowRelay:
             return None
         about = self._of(of)
         metrics = body.get("metrics") or []
-        lines = [_metric_line(m, about) for m in metrics]
+        of_models = [m for m in metrics if m.get("model_id")]
+        lines = [_metric_line(m, about) for m in (self._fresh_points(of, metrics) if of_models else metrics)]
         tags = {str(t["key"]): str(t.get("value", "")) for t in body.get("tags") or []}
         if tags:
             lines.append(_line("tags", tags, about))
@@ -142,7 +145,16 @@ class MlflowRelay:
                 lines.append(_line("params", params, about))
             if lines:
                 self._say(lines)
-        return None if any(m.get("model_id") for m in metrics) else (200, b"{}")
+        return None if of_models else (200, b"{}")
+
+    def _fresh_points(self, of, metrics):
+        # type: (str, List[Dict[str, Any]]) -> List[Dict[str, Any]]
+        """Without those that are there already: the client logs the points of a run again for each model it makes."""
+        known = self._local.points(of, {str(m["key"]) for m in metrics})
+        return [
+            m for m in metrics
+            if (str(m["key"]), int(m["timestamp"]), int(m.get("step") or 0), words.number_from_wire(m["value"])) not in known
+        ]  # fmt: skip
 
     def _fresh_params(self, of, given):
         # type: (str, List[Dict[str, Any]]) -> Any

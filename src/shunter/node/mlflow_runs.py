@@ -10,7 +10,7 @@ from shunter.node import mlflow_words as words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterable, Iterator, List, Optional
+    from typing import Any, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
 
 class LocalRun:
@@ -69,7 +69,7 @@ class LocalRuns:
         # type: (Dict[str, Any]) -> None
         kind = line.get("k")
         of = line.get("r", self.own)
-        at = int(float(line["t"]) * 1000)
+        at = _ms(line["t"])
         value = line["v"]
         if kind == "child" and of not in self.runs:
             run = self.runs[of] = LocalRun(of, str(value.get("name") or ""), at, str(value.get("parent") or self.own))
@@ -99,6 +99,23 @@ class LocalRuns:
         if before is None or (step, at) >= (before["step"], before["timestamp"]):
             run.metrics[name] = {"key": name, "value": value, "timestamp": at, "step": step}
 
+    def points(self, run_id, names):
+        # type: (str, Set[str]) -> Set[Tuple[str, int, int, float]]
+        """Every point of these metrics of a run. Reads the whole stream: for the rare call that logs points again."""
+        try:
+            with open(self.path, "rb") as file:
+                data = file.read()
+        except OSError:
+            return set()
+        found = set()  # type: Set[Tuple[str, int, int, float]]
+        for line in _parse(data[: data.rfind(b"\n") + 1]):
+            try:
+                if line["n"] in names and line.get("r", self.own) == run_id and line.get("k") is None:
+                    found.add((line["n"], _ms(line["t"]), int(line.get("s") or 0), float(line["v"])))
+            except (AttributeError, KeyError, TypeError, ValueError):
+                continue
+        return found
+
     def to_wire(self, run):
         # type: (LocalRun) -> Dict[str, Any]
         """The run as MLflow's `runs/get` answers."""
@@ -126,6 +143,11 @@ class LocalRuns:
             "experiment_id": self.experiment_id, "name": name or self.experiment, "lifecycle_stage": "active",
             "artifact_location": "mlflow-artifacts:/" + words.ARTIFACTS + "/" + self.experiment_id, "tags": [],
         }  # fmt: skip
+
+
+def _ms(at):
+    # type: (Any) -> int
+    return round(float(at) * 1000)
 
 
 def _parse(data):
