@@ -29,6 +29,7 @@ def test_handwriting_learns_and_leaves_a_plot_and_a_model(home: Path) -> None:
     assert run.data["status"] == "Completed", run.logs()
     assert "epoch   3/3" in run.logs()
     assert {file["path"] for file in run.files()} == {"outputs/model.joblib", "outputs/training.png"}
+    assert len(run.metrics()["accuracy"]) == 3
     assert run.data["usage"]["working_set_bytes_peak"] > 30e6
 
 
