@@ -42,12 +42,12 @@ def test_requirements_are_taken_literally_with_the_options_about_where_they_come
     assert (environment.extra_index_urls, environment.find_links) == (("https://h/simple",), ("/wheels",))
 
 
-@pytest.mark.parametrize("line", ["-e ../other", "--sorted", "./lib", "--index-url https://me:secret@h/simple"])
+@pytest.mark.parametrize("line", ["-e ../other", "--sorted", "./lib", "--index-url https://me:hush-hush@h/simple"])
 def test_lines_that_cannot_travel_are_refused_with_their_place(line: str, tmp_path: Path) -> None:
     path = write(tmp_path, "requirements.txt", f"numpy\n{line}\n")
     with pytest.raises(EnvironmentInvalid, match=r"requirements.txt:2") as caught:
         Environment.from_requirements(path)
-    assert "secret" not in str(caught.value).replace("env secret", "")
+    assert "hush" not in str(caught.value)
 
 
 def test_a_conda_file_gives_python_conda_and_pip_packages(tmp_path: Path) -> None:
