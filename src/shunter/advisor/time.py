@@ -14,11 +14,16 @@ from shunter.advisor.posynomial import Posynomial, Term, fit_mode
 from shunter.advisor.residual import Residual, ResidualPrior
 from shunter.advisor.values import Array, Estimate, Point, Probe, estimate_from_log
 
+# Of fewer points none can be called odd.
+ENOUGH_FOR_AN_ODD_ONE = 6
 # With this many points, the odd ones may be a regime of their own (memory ran short) and not accidents.
 ENOUGH_FOR_A_REGIME = 12
+# With many points the free model is believed even when it seems this much worse: the others look good on the points
+# that they call odd.
+PREFER_FREE = 1.3
 # Beyond this many, one choice of the coordinators is made on a part of the points, and physics may be overruled.
 MANY = 40
-FREE = ResidualPrior(amplitude=0.3, amplitude_sd=1.0, length=0.8, length_sd=0.8)
+FREE = ResidualPrior(amplitude=0.5, amplitude_sd=1.5, noise=0.02, noise_sd=0.8, length=1.0, length_sd=1.0)
 
 
 @dataclass(frozen=True)
@@ -104,8 +109,10 @@ def _predict(done: Sequence[Probe], points: Sequence[Point], prior: TimePrior) -
         likely = shifts[int(np.argmax([answer[2] for answer in answers]))]
         answers.append(_one_model(known, asked, log_seconds, likely, False, prior))
         if len(done) > MANY:
-            answers.append(_one_model(known, asked, log_seconds, likely, False, replace(prior, residual=FREE)))
+            answers.append(_one_model(known, asked, log_seconds, likely, False, replace(prior, residual=FREE, spill=-30.0)))
     judged = np.array([answer[3 if len(done) >= ENOUGH_FOR_A_REGIME else 2] for answer in answers])
+    if len(done) > MANY:
+        judged[-1] += 0.5 * len(done) * np.log(PREFER_FREE)
     weights = np.exp(judged - judged.max())
     weights /= weights.sum()
     mean = sum((w * answer[0] for w, answer in zip(weights, answers, strict=True)), np.zeros(len(points)))
@@ -144,7 +151,8 @@ def _one_model(
     for last in (False, True):
         base, slope = model.linearised(mode, z)
         covariance = (slope * model.sd**2) @ slope.T + offsets
-        logs, evidence = residual.best(covariance, log_seconds - base, weights, logs)
+        steps = 25 if len(log_seconds) <= MANY else 80
+        logs, evidence = residual.best(covariance, log_seconds - base, weights, logs, steps)
         noise = residual.covariance(logs, weights)
         if last:
             break
@@ -162,7 +170,8 @@ def _one_model(
     factor = linalg.cho_factor((slope * model.sd**2) @ slope.T + offsets + noise, lower=True, check_finite=False)
     inverse = linalg.cho_solve(factor, np.eye(len(log_seconds)), check_finite=False)
     solved = inverse @ (log_seconds - base)
-    told = -len(solved) * float(np.log(np.abs(solved / np.diag(inverse)).mean() + 1e-4))
+    # Half of the points' worth: models that tell each other's points alike are averaged, not chosen from.
+    told = -0.5 * len(solved) * float(np.log(np.abs(solved / np.diag(inverse)).mean() + 1e-4))
     mean = base_asked + cross @ solved
     if known.has_data:
         mean = np.minimum(mean, _worst(model, mode, z, z_asked, log_seconds))
@@ -227,7 +236,7 @@ def _robust_mode(model: Posynomial, z: Array, log_seconds: Array, prior: TimePri
     usual = residual.noise**2 + residual.amplitude**2
     variance, weights = usual, np.ones(len(log_seconds))
     mode = fit_mode(model, z, log_seconds, np.diag(variance * weights))
-    for _ in range(4):
+    for _ in range(4 if len(log_seconds) >= ENOUGH_FOR_AN_ODD_ONE else 0):
         gap = log_seconds - model.log_time(mode, z)[0]
         if float(np.abs(gap).max()) < 3 * usual**0.5:
             break
