@@ -28,7 +28,7 @@ from shunter.node.workfolder import kept_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Optional, Tuple
+    from typing import Any, Callable, Dict, List, Optional, Tuple
 
     Answer = Tuple[Dict[str, Any], bytes]
 
@@ -59,8 +59,8 @@ class Agent:
         # type: (str) -> None
         os.write(1, ("\n" + mark + json.dumps({"ready": contract.VERSION, "time": time.time()}) + "\n").encode())
         while True:
-            sockets = self.courier.sockets() if self.courier else []
-            for ready in select.select([0, *sockets], [], [])[0]:
+            sources = [0, *(self.courier.sockets() if self.courier else [])]  # type: List[Any]
+            for ready in select.select(sources, [], [])[0]:
                 if ready == 0:
                     data = os.read(0, 1 << 18)
                     if not data:
@@ -100,7 +100,11 @@ class Agent:
             if header.get("n") is not None:
                 self.send({"n": header["n"], "ok": found, "size": len(data)}, data)
         except Exception as error:
-            words = {"code": _code(error), "message": (str(error) or repr(error))[:500], "path": getattr(error, "filename", None)}
+            words = {
+                "code": _code(error),
+                "message": (str(error) or repr(error))[:500],
+                "path": getattr(error, "filename", None),
+            }
             self.send({"n": header.get("n"), "error": words}, b"")
 
     def send(self, header, payload):
@@ -324,7 +328,10 @@ class Agent:
 
     def _start_parent(self) -> None:
         tree = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        code = "import sys; sys.path.insert(0, %r); from shunter.node import parent; sys.exit(parent.main(sys.argv[1]))" % tree
+        code = (
+            "import sys; sys.path.insert(0, %r); from shunter.node import parent; sys.exit(parent.main(sys.argv[1]))"
+            % tree
+        )
         with open(os.path.join(self.root, "parent.log"), "ab") as log:
             subprocess.Popen(
                 [sys.executable, "-I", "-S", "-E", "-c", code, self.root],

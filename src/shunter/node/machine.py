@@ -47,7 +47,7 @@ def gpus():
     try:
         out = subprocess.run(
             ["nvidia-smi", "--query-gpu=" + _GPU_QUERY, "--format=csv,noheader,nounits"],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, timeout=20,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, timeout=20, check=False,
         ).stdout.decode("utf-8", "replace")  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return []

@@ -195,7 +195,9 @@ class Store:
         if total <= limit_bytes:
             return 0
         base = os.path.join(self.root, contract.SNAPSHOTS)
-        layouts = sorted((n for n in _names(base) if n.endswith(".json")), key=lambda n: os.stat(os.path.join(base, n)).st_mtime)
+        layouts = sorted(
+            (n for n in _names(base) if n.endswith(".json")), key=lambda n: os.stat(os.path.join(base, n)).st_mtime
+        )
         needed = {}  # type: Dict[str, Set[str]]
         for name in layouts:
             with open(os.path.join(base, name), "rb") as file:
@@ -225,7 +227,9 @@ class Store:
             del places[digest]
         index = os.path.join(self.folder, "index")
         with open(index) as file:
-            lines = [line for line in file if line.endswith("\n") and (line.split()[2 if line[0] == "b" else 1]) not in dead]
+            lines = [
+                line for line in file if line.endswith("\n") and (line.split()[2 if line[0] == "b" else 1]) not in dead
+            ]
         contract.write_whole(index, "".join(lines).encode(), sync=True)
         for pack in packs:
             os.unlink(os.path.join(self.folder, pack + ".pack"))
@@ -252,7 +256,9 @@ class Store:
             return {}
         there = set(_names(self.folder))
         good = {
-            pack for pack, boot in written.items() if pack + ".pack" in there and (pack in safe or boot == contract.boot_id())
+            pack
+            for pack, boot in written.items()
+            if pack + ".pack" in there and (pack in safe or boot == contract.boot_id())
         }
         for name in there:
             if name.endswith(".pack") and name[:-5] not in good and name[:-5] not in self._open:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from machines import Machine, is_possible
 
 import shunter
-from machines import Machine, is_possible
 
 Make = Callable[..., Machine]
 

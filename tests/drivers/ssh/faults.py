@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from machines import Machine
+
 from shunter.errors import ShunterError
 from shunter.sdk.connect import connect
 from shunter.testing.faults import Batch

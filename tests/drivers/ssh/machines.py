@@ -29,7 +29,9 @@ def is_possible() -> bool:
 class Machine:
     """One machine. `folder` keeps its disk: its home outlives a reboot."""
 
-    def __init__(self, folder: Path, *, sshd: Sequence[str] = (), home_mount: str = "", setup: str = "", user: str = "vm") -> None:
+    def __init__(
+        self, folder: Path, *, sshd: Sequence[str] = (), home_mount: str = "", setup: str = "", user: str = "vm"
+    ) -> None:
         number = next(_numbers)
         self.folder = folder
         self.user = user
@@ -155,7 +157,9 @@ class Machine:
         (self.home / ".ssh" / "authorized_keys").write_text((self.folder / "id.pub").read_text())
         uid = 23000
         hashed = self._run("openssl", "passwd", "-6", PASSWORD).strip()
-        (etc / "passwd").write_text(Path("/etc/passwd").read_text() + f"{self.user}:x:{uid}:{uid}::/home/{self.user}:/bin/bash\n")
+        (etc / "passwd").write_text(
+            Path("/etc/passwd").read_text() + f"{self.user}:x:{uid}:{uid}::/home/{self.user}:/bin/bash\n"
+        )
         (etc / "group").write_text(Path("/etc/group").read_text() + f"{self.user}:x:{uid}:\n")
         (etc / "shadow").write_text(Path("/etc/shadow").read_text() + f"{self.user}:{hashed}:19000:0:99999:7:::\n")
         (etc / "shadow").chmod(0o640)

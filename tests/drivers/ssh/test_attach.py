@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from machines import PASSWORD, Machine
 
 import shunter
-from machines import PASSWORD, Machine
 from shunter.errors import (
     AlreadyExists,
     ConfigError,
@@ -25,7 +25,19 @@ from shunter.errors import (
 )
 from shunter.sdk.compute import Compute
 
-CHECKS = ["name", "port", "host key", "login", "python", "write access", "disk", "containers", "gpu", "clock", "forwarding"]
+CHECKS = [
+    "name",
+    "port",
+    "host key",
+    "login",
+    "python",
+    "write access",
+    "disk",
+    "containers",
+    "gpu",
+    "clock",
+    "forwarding",
+]
 
 
 def attach(ws: shunter.Workspace, name: str, machine: Machine, **options: Any) -> tuple[Compute, list[dict[str, Any]]]:
@@ -33,7 +45,9 @@ def attach(ws: shunter.Workspace, name: str, machine: Machine, **options: Any) -
     return ws.compute.create(name, "ssh", on_step=steps.append, **{**machine.options(), **options}), steps
 
 
-def refused(ws: shunter.Workspace, error: type[ShunterError], machine: Machine, **options: Any) -> tuple[ShunterError, dict[str, Any]]:
+def refused(
+    ws: shunter.Workspace, error: type[ShunterError], machine: Machine, **options: Any
+) -> tuple[ShunterError, dict[str, Any]]:
     steps: list[dict[str, Any]] = []
     with pytest.raises(error) as found:
         ws.compute.create("refused", "ssh", on_step=steps.append, **{**machine.options(), **options})
@@ -51,14 +65,18 @@ def test_an_attach_shows_each_check_with_its_verdict(ws: shunter.Workspace, mach
     assert made.data["facts"]["hostname"]
 
 
-def test_attaching_twice_with_the_same_settings_is_fine_and_with_others_is_asked_about(ws: shunter.Workspace, machine: Machine) -> None:
+def test_attaching_twice_with_the_same_settings_is_fine_and_with_others_is_asked_about(
+    ws: shunter.Workspace, machine: Machine
+) -> None:
     attach(ws, "vm1", machine)
     attach(ws, "vm1", machine)
     with pytest.raises(AlreadyExists, match="other settings"):
         attach(ws, "vm1", machine, slots=7)
 
 
-def test_a_password_logs_in_and_is_nowhere_to_be_seen(ws: shunter.Workspace, machine: Machine, module_home: Path) -> None:
+def test_a_password_logs_in_and_is_nowhere_to_be_seen(
+    ws: shunter.Workspace, machine: Machine, module_home: Path
+) -> None:
     made, _ = attach(ws, "by-password", machine, private_key_file=None, password=PASSWORD)
     key = machine.key.read_text().splitlines()[2]
     shown = json.dumps([made.data, made.show(), [c.data for c in ws.compute.list()], made.probe().data])
@@ -105,7 +123,9 @@ def test_an_unknown_host_is_shown_with_its_fingerprint_and_trusted_only_when_tol
     assert step["check"] == "host key"
     assert machine.fingerprint() in error.message
     refused(ws, HostKeyChanged, machine, known_hosts_file=nobody, host_key_fingerprint="SHA256:" + "a" * 43)
-    by_fingerprint, _ = attach(ws, "expected", machine, known_hosts_file=nobody, host_key_fingerprint=machine.fingerprint())
+    by_fingerprint, _ = attach(
+        ws, "expected", machine, known_hosts_file=nobody, host_key_fingerprint=machine.fingerprint()
+    )
     by_fingerprint.probe()
     by_fingerprint.detach()
     accepted, _ = attach(ws, "accepted", machine, known_hosts_file=nobody, accept_host_key=True)
@@ -113,11 +133,15 @@ def test_an_unknown_host_is_shown_with_its_fingerprint_and_trusted_only_when_tol
     accepted.detach()
 
 
-def test_a_host_whose_key_changed_is_refused_whatever_flag_is_given(ws: shunter.Workspace, machine: Machine, tmp_path: Path) -> None:
+def test_a_host_whose_key_changed_is_refused_whatever_flag_is_given(
+    ws: shunter.Workspace, machine: Machine, tmp_path: Path
+) -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "other"], check=True)
     words = (tmp_path / "other.pub").read_text().split()
     (tmp_path / "known_hosts").write_text(f"{machine.address} {words[0]} {words[1]}\n")
-    error, _ = refused(ws, HostKeyChanged, machine, known_hosts_file=str(tmp_path / "known_hosts"), accept_host_key=True)
+    error, _ = refused(
+        ws, HostKeyChanged, machine, known_hosts_file=str(tmp_path / "known_hosts"), accept_host_key=True
+    )
     assert machine.fingerprint() in error.message
 
 
@@ -156,8 +180,14 @@ def test_a_key_that_expired_is_refused_with_what_to_look_at(ws: shunter.Workspac
     assert "expiry-time" in error.hint
 
 
+FULL_DISK = """
+cp -a /home /run/h; mount -t tmpfs -o size=64k none /home; cp -a /run/h/* /home
+chown -R 23000 /home/vm; dd if=/dev/zero of=/home/vm/fill 2>/dev/null || true
+"""
 OLD_PYTHON = """
-mkdir -p /run/old; printf '#!/bin/sh\\ncase "$*" in *-V*) echo Python 3.6.9;; *) exit 1;; esac\\n' > /run/old/python3; chmod +x /run/old/python3
+mkdir -p /run/old
+printf '#!/bin/sh\\ncase "$*" in *-V*) echo Python 3.6.9;; *) exit 1;; esac\\n' > /run/old/python3
+chmod +x /run/old/python3
 for tool in sh bash; do ln -s /bin/$tool /run/old/$tool; done
 mount -t tmpfs none /usr/local/bin
 """
@@ -168,8 +198,7 @@ mount -t tmpfs none /usr/local/bin
     [
         ({"sshd": ["SetEnv PATH=/run/old"], "setup": OLD_PYTHON}, "python", "only Python 3.6.9"),
         ({"home_mount": "mount -o remount,bind,ro /home"}, "write access", "Read-only file system"),
-        ({"home_mount": "cp -a /home /run/h; mount -t tmpfs -o size=64k none /home; cp -a /run/h/* /home;"
-                        "chown -R 23000 /home/vm; dd if=/dev/zero of=/home/vm/fill 2>/dev/null || true"}, "write access", "is full"),
+        ({"home_mount": FULL_DISK}, "write access", "is full"),
         ({"sshd": ["MaxSessions 0"]}, "python", "lets nobody run commands"),
         ({"sshd": ["ForceCommand /bin/false"]}, "python", "no command could be run"),
     ],
@@ -185,7 +214,7 @@ def test_a_machine_that_cannot_be_used_says_why(
 @pytest.mark.parametrize(
     "machine_options",
     [
-        {"setup": "printf 'echo Welcome; echo \"a long day\" >&2; printf \"no newline\"\\n' > /home/vm/.bashrc"},
+        {"setup": 'printf \'echo Welcome; echo "a long day" >&2; printf "no newline"\\n\' > /home/vm/.bashrc'},
         {"sshd": ["Subsystem sftp /bin/false"]},
         {"sshd": ["MaxSessions 1"]},
         {"sshd": ["AllowTcpForwarding no", "AllowStreamLocalForwarding no"]},
@@ -204,7 +233,9 @@ def test_a_machine_with_a_whim_is_used_all_the_same(
     made.detach()
 
 
-def test_a_jump_host_is_gone_through_and_its_key_checked(ws: shunter.Workspace, machine: Machine, make_machine: Any) -> None:
+def test_a_jump_host_is_gone_through_and_its_key_checked(
+    ws: shunter.Workspace, machine: Machine, make_machine: Any
+) -> None:
     door = make_machine()
     # The far machine has no way to us but through the door: only there is its network known.
     known = Path(machine.known_hosts()).read_text() + Path(door.known_hosts()).read_text()
@@ -212,7 +243,9 @@ def test_a_jump_host_is_gone_through_and_its_key_checked(ws: shunter.Workspace, 
     authorized = door.home / ".ssh" / "authorized_keys"
     authorized.write_text(authorized.read_text() + (machine.folder / "id.pub").read_text())
     door.route_to(machine)
-    made, steps = attach(ws, "behind", machine, jump=f"vm@{door.address}:22", known_hosts_file=str(machine.folder / "both"))
+    made, steps = attach(
+        ws, "behind", machine, jump=f"vm@{door.address}:22", known_hosts_file=str(machine.folder / "both")
+    )
     assert "looked up by" in steps[0]["message"]
     made.detach()
     refused(ws, HostKeyUnknown, machine, jump=f"vm@{door.address}:22")
@@ -229,7 +262,9 @@ def test_detach_leaves_nothing_on_the_machine(ws: shunter.Workspace, make_machin
     assert "lent" not in [c.name for c in ws.compute.list()]
 
 
-@pytest.mark.parametrize("options", [{"adress": "x"}, {"port": 99999}, {"address": "-oProxyCommand=x"}, {"username": "a\nb"}])
+@pytest.mark.parametrize(
+    "options", [{"adress": "x"}, {"port": 99999}, {"address": "-oProxyCommand=x"}, {"username": "a\nb"}]
+)
 def test_options_that_make_no_sense_are_refused_before_anything_is_tried(
     ws: shunter.Workspace, machine: Machine, options: dict[str, Any]
 ) -> None:

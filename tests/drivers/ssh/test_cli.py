@@ -12,20 +12,31 @@ import sys
 import time
 from pathlib import Path
 
+from machines import PASSWORD, Machine
 
 import shunter
-from machines import PASSWORD, Machine
 from shunter.testing.house import wait_until
 
 GATED = "import os, sys, time\nprint('on', flush=True)\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.02)\nprint('done')\n"
 
 
 def cli(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "shunter.cli", *words], input=given, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", "shunter.cli", *words], input=given, capture_output=True, text=True, check=False
+    )
 
 
 def options(machine: Machine) -> list[str]:
-    return ["--kind", "ssh", "--address", machine.address, "--username", "vm", "--known-hosts-file", str(machine.known_hosts())]
+    return [
+        "--kind",
+        "ssh",
+        "--address",
+        machine.address,
+        "--username",
+        "vm",
+        "--known-hosts-file",
+        str(machine.known_hosts()),
+    ]
 
 
 def talk(terminal: int, words: list[bytes], seconds: float) -> bytes:
@@ -65,7 +76,16 @@ def test_a_password_is_read_and_never_an_argument(ws: shunter.Workspace, machine
 
 
 def test_a_failed_attach_says_what_to_do(ws: shunter.Workspace, machine: Machine) -> None:
-    done = cli("compute", "attach", "vm3", *options(machine), "--private-key-file", str(machine.key), "--known-hosts-file", "/nowhere")
+    done = cli(
+        "compute",
+        "attach",
+        "vm3",
+        *options(machine),
+        "--private-key-file",
+        str(machine.key),
+        "--known-hosts-file",
+        "/nowhere",
+    )
     assert done.returncode != 0
     assert "✗ host key" in done.stdout
     assert machine.fingerprint() in done.stderr
@@ -78,7 +98,13 @@ def test_a_shell_opens_in_the_folder_and_environment_of_a_run(
     if "vm1" not in [c.name for c in ws.compute.list()]:
         ws.compute.create("vm1", "ssh", **machine.options())
     (tmp_path / "train.py").write_text(GATED)
-    run = ws.submit("train.py", source_directory=tmp_path, arguments=[shared / "gate"], target="vm1", environment_variables={"MINE": "yes"})
+    run = ws.submit(
+        "train.py",
+        source_directory=tmp_path,
+        arguments=[shared / "gate"],
+        target="vm1",
+        environment_variables={"MINE": "yes"},
+    )
     wait_until(lambda: "on" in run.logs(), 30, "the first line")
     pid, terminal = pty.fork()
     if pid == 0:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from machines import Machine
+
 from shunter.sdk.workspace import Workspace
 from shunter.testing.drivers import DriverContract
 
@@ -18,8 +17,8 @@ class OverSsh(DriverContract):
         return Workspace.from_config()
 
     @pytest.fixture
-    def shared(self, open_folder: Path) -> Iterator[Path]:
-        yield open_folder
+    def shared(self, open_folder: Path) -> Path:
+        return open_folder
 
 
 class TestSsh(OverSsh):

@@ -37,8 +37,8 @@ def test_a_host_key_is_trusted_only_when_it_is_known_or_somebody_vouched_for_it(
 
 
 FACTS: dict[str, Any] = {
-    "python": "3.9.2", "interpreter": "/usr/bin/python3", "root": "/home/me/x", "disk_free_bytes": 50 << 30, "engines": ["podman"],
-    "gpus": [{"name": "A10"}, {"name": "A10"}], "time": 1000.0, "user": "me", "ends_with_session": False,
+    "python": "3.9.2", "interpreter": "/usr/bin/python3", "root": "/home/me/x", "disk_free_bytes": 50 << 30,
+    "engines": ["podman"], "gpus": [{"name": "A10"}, {"name": "A10"}], "time": 1000.0, "user": "me", "ends_with_session": False,
 }  # fmt: skip
 
 
@@ -73,7 +73,9 @@ def test_contents_are_cut_into_packs_and_a_large_one_stands_alone() -> None:
     assert [[c.size for c in pack] for pack in packs] == [[1, 2], [PACK_BYTES], [3]]
 
 
-@pytest.mark.parametrize("python", [None, "/opt/my python/bin/python", "x'; touch /tmp/pwned; '", "$(touch /tmp/pwned)"])
+@pytest.mark.parametrize(
+    "python", [None, "/opt/my python/bin/python", "x'; touch /tmp/pwned; '", "$(touch /tmp/pwned)"]
+)
 def test_the_first_command_is_safe_whatever_the_python_is_called(python: str | None, tmp_path: Any) -> None:
     """The shell finds no Python of that name and says so; nothing else is run."""
     command = bootstrap.command(python)

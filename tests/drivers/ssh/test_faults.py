@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-import shunter
 from faults import batch_on, cut_while_runs_come_and_go, kill_the_server_while_runs_are_there
+
 from shunter.sdk.workspace import Workspace
 from shunter.testing.house import House, wait_until
 
@@ -17,7 +16,7 @@ GATED = "import os, sys, time\nprint('on', flush=True)\nwhile not os.path.exists
 
 @pytest.fixture
 def ws(home: Path) -> Workspace:
-    return shunter.Workspace.from_config()
+    return Workspace.from_config()
 
 
 def write(folder: Path, code: str = GATED) -> Path:
@@ -38,7 +37,9 @@ def test_a_cut_cable_loses_no_run_and_starts_none_twice(
     batch.check()
 
 
-def test_a_killed_server_loses_no_run_on_a_machine(ws: Workspace, house: House, make_machine: Any, shared: Path) -> None:
+def test_a_killed_server_loses_no_run_on_a_machine(
+    ws: Workspace, house: House, make_machine: Any, shared: Path
+) -> None:
     machine = make_machine()
     ws.compute.create("vm", "ssh", slots=4, **machine.options())
     batch = batch_on(house, shared / "batch", 7, "vm")
@@ -47,7 +48,9 @@ def test_a_killed_server_loses_no_run_on_a_machine(ws: Workspace, house: House, 
     batch.check()
 
 
-def test_a_cut_that_outlasts_the_connection_is_told_and_healed(ws: Workspace, make_machine: Any, shared: Path, tmp_path: Path) -> None:
+def test_a_cut_that_outlasts_the_connection_is_told_and_healed(
+    ws: Workspace, make_machine: Any, shared: Path, tmp_path: Path
+) -> None:
     """The run goes on meanwhile; its log comes home whole when the machine is back."""
     machine = make_machine()
     ws.compute.create("vm", "ssh", connect_timeout_seconds=2, **machine.options())
@@ -86,7 +89,9 @@ def test_a_rebooted_machine_is_told_as_such_and_the_run_retried_if_it_says_so(
 def test_a_lossy_link_is_slow_and_nothing_else(ws: Workspace, make_machine: Any, shared: Path, tmp_path: Path) -> None:
     machine = make_machine()
     for chain in ("INPUT", "OUTPUT"):
-        machine.inside("iptables", "-A", chain, "-m", "statistic", "--mode", "random", "--probability", "0.05", "-j", "DROP")
+        machine.inside(
+            "iptables", "-A", chain, "-m", "statistic", "--mode", "random", "--probability", "0.05", "-j", "DROP"
+        )
     ws.compute.create("vm", "ssh", **machine.options())
     code = "for n in range(20000): print('line', n)\n"
     run = ws.submit("train.py", source_directory=write(tmp_path, code), target="vm").wait(timeout_seconds=120)
@@ -97,7 +102,9 @@ def test_a_lossy_link_is_slow_and_nothing_else(ws: Workspace, make_machine: Any,
 def test_a_slow_link_is_not_taken_for_a_dead_one(ws: Workspace, make_machine: Any, tmp_path: Path) -> None:
     machine = make_machine()
     ws.compute.create("vm", "ssh", **machine.options())
-    machine.inside("tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "1mbit", "burst", "32kb", "latency", "4000ms")
+    machine.inside(
+        "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "1mbit", "burst", "32kb", "latency", "4000ms"
+    )
     (tmp_path / "data").mkdir()
     code = "import os\nos.write(1, os.urandom(1 << 20).hex().encode())\n"
     run = ws.submit("train.py", source_directory=write(tmp_path, code), target="vm").wait(timeout_seconds=120)
@@ -133,5 +140,7 @@ def test_a_clock_that_is_two_hours_off_is_told_and_times_are_right(
     clock = next(s for s in steps if s["check"] == "clock")
     assert clock["verdict"] == "warning"
     assert "2.0 h behind" in clock["message"]
-    run = ws.submit("train.py", source_directory=write(tmp_path, "import time; time.sleep(0.5)"), target="vm").wait(timeout_seconds=60)
+    run = ws.submit("train.py", source_directory=write(tmp_path, "import time; time.sleep(0.5)"), target="vm").wait(
+        timeout_seconds=60
+    )
     assert run.data["submitted_at"] <= run.data["started_at"] <= run.data["ended_at"]

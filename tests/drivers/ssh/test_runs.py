@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from machines import Machine
 
 import shunter
-from machines import Machine
 from shunter.errors import Conflict
 from shunter.testing.house import House, wait_until
 
@@ -46,9 +46,15 @@ def test_a_log_is_seen_while_the_script_runs(ws: shunter.Workspace, target: str,
     assert run.logs() == "on\ndone\n"
 
 
-def test_runs_beyond_the_slots_wait_with_a_reason(ws: shunter.Workspace, target: str, source: Path, shared: Path) -> None:
-    runs = [ws.submit("train.py", source_directory=source, arguments=[shared / "gate"], target=target) for _ in range(3)]
-    wait_until(lambda: [r.refresh().status for r in runs] == ["Running", "Running", "Queued"], 30, "two of three running")
+def test_runs_beyond_the_slots_wait_with_a_reason(
+    ws: shunter.Workspace, target: str, source: Path, shared: Path
+) -> None:
+    runs = [
+        ws.submit("train.py", source_directory=source, arguments=[shared / "gate"], target=target) for _ in range(3)
+    ]
+    wait_until(
+        lambda: [r.refresh().status for r in runs] == ["Running", "Running", "Queued"], 30, "two of three running"
+    )
     assert "2 slots" in " ".join(runs[2].why()["reasons"])
     shown = ws.compute.get(target).show()
     assert {r["id"] for r in shown["running"]} == {runs[0].id, runs[1].id}
@@ -63,16 +69,26 @@ def test_a_run_gets_its_own_gpus(ws: shunter.Workspace, target: str, tmp_path: P
     code = "import os, sys, time\nprint(os.environ['CUDA_VISIBLE_DEVICES'], flush=True)\n" + GATED
     (tmp_path / "train.py").write_text(code)
     ws.compute.get(target).probe()
-    runs = [ws.submit("train.py", source_directory=tmp_path, arguments=[shared / "gate"], target=target, gpus=n) for n in (2, 1)]
+    runs = [
+        ws.submit("train.py", source_directory=tmp_path, arguments=[shared / "gate"], target=target, gpus=n)
+        for n in (1, 1, 3)
+    ]
+    third = runs.pop()
     wait_until(lambda: all("on" in r.logs() for r in runs), 60, "both running")
+    assert third.refresh().status == "Queued"
+    assert "needs 3 GPUs" in " ".join(third.why()["reasons"])
     (shared / "gate").touch()
     for run in runs:
         assert run.wait(timeout_seconds=30).status == "Completed"
-    given = [r.logs().split("\n")[0].split(",") for r in runs]
-    assert sorted(given[0] + given[1]) == ["0", "1", "2"]
+    assert third.wait(timeout_seconds=60).status == "Completed"
+    first, second, all_three = (r.logs().split("\n")[0].split(",") for r in (*runs, third))
+    assert sorted(first + second) == ["0", "1"]
+    assert all_three == ["0", "1", "2"]
 
 
-def test_a_script_asks_and_logs_metrics_whatever_the_way_home(ws: shunter.Workspace, target: str, tmp_path: Path) -> None:
+def test_a_script_asks_and_logs_metrics_whatever_the_way_home(
+    ws: shunter.Workspace, target: str, tmp_path: Path
+) -> None:
     code = "import shunter.run\nrun = shunter.run.get_context()\nrun.log('loss', 0.5)\nrun.log('loss', 0.25)\nrun.tag('k', 'v')\n"
     (tmp_path / "train.py").write_text(code)
     run = ws.submit("train.py", source_directory=tmp_path, target=target).wait(timeout_seconds=60)
@@ -137,7 +153,9 @@ def test_two_servers_use_one_machine_without_disturbing_each_other(
     ws.compute.get("mine").detach()
 
 
-def test_a_forced_detach_ends_what_runs_there(ws: shunter.Workspace, make_machine: Any, source: Path, shared: Path) -> None:
+def test_a_forced_detach_ends_what_runs_there(
+    ws: shunter.Workspace, make_machine: Any, source: Path, shared: Path
+) -> None:
     lent = make_machine()
     ws.compute.create("lent", "ssh", **lent.options())
     run = ws.submit("train.py", source_directory=source, arguments=[shared / "never"], target="lent", grace_seconds=1)
@@ -147,7 +165,9 @@ def test_a_forced_detach_ends_what_runs_there(ws: shunter.Workspace, make_machin
     assert not lent.processes("train.py")
 
 
-def test_a_machine_that_is_away_gets_no_runs_and_why_says_so(ws: shunter.Workspace, make_machine: Any, source: Path, shared: Path) -> None:
+def test_a_machine_that_is_away_gets_no_runs_and_why_says_so(
+    ws: shunter.Workspace, make_machine: Any, source: Path, shared: Path
+) -> None:
     away = make_machine()
     ws.compute.create("away", "ssh", connect_timeout_seconds=2, **away.options())
     away.power_off()

@@ -88,10 +88,14 @@ class Cargo:
             (path, kind, mode, source if kind == "link" else digest)
             for (path, kind, mode, source, _, _), digest in zip(order.layout, order.digests, strict=True)
         ]
-        answer, _ = await session.call("layout", zlib.compress(json.dumps(entries).encode(), 1), snapshot=order.snapshot_id)
+        answer, _ = await session.call(
+            "layout", zlib.compress(json.dumps(entries).encode(), 1), snapshot=order.snapshot_id
+        )
         if answer["lacking"]:
             self._held.clear()
-            raise DriverError(f"{session.name}: {len(answer['lacking'])} files of the snapshot did not arrive; they are sent again.")
+            raise DriverError(
+                f"{session.name}: {len(answer['lacking'])} files of the snapshot did not arrive; they are sent again."
+            )
         self._held.update(contents)
         self._layouts.add(order.snapshot_id)
 
@@ -102,7 +106,9 @@ class Cargo:
             if tool.digest in lacking:
                 await self._send(session, list({c.digest: c for _, _, c in tool.files}.values()))
                 entries = [(path, mode, content.digest) for path, mode, content in tool.files]
-                await session.call("tool", zlib.compress(json.dumps(entries).encode()), digest=tool.digest, name=tool.name)
+                await session.call(
+                    "tool", zlib.compress(json.dumps(entries).encode()), digest=tool.digest, name=tool.name
+                )
             self._tools_there.add(tool.digest)
 
     async def _send(self, session: AgentSession, contents: Sequence[Content]) -> None:
@@ -127,7 +133,9 @@ class Cargo:
                     await session.room()
         self.bytes_sent += at + len(pending)
         table = [(c.digest, c.size) for c in pack]
-        return asyncio.ensure_future(session.call("pack", bytes(pending), name=name, offset=at, table=table, seconds=600))
+        return asyncio.ensure_future(
+            session.call("pack", bytes(pending), name=name, offset=at, table=table, seconds=600)
+        )
 
     def tools(self, named: Mapping[str, str]) -> list[Tool]:
         """The tools that a job names by their paths on the server. Reads them once each."""
@@ -145,7 +153,9 @@ def _read_tool(name: str, path: Path) -> Tool:
     files = []
     # A Python package is named by the folder that holds it: of all that lies there only the package itself travels.
     top = path / name if (path / name).is_dir() else path
-    for file in sorted(p for p in top.rglob("*") if p.is_file() and "__pycache__" not in p.parts) if path.is_dir() else [path]:
+    for file in (
+        sorted(p for p in top.rglob("*") if p.is_file() and "__pycache__" not in p.parts) if path.is_dir() else [path]
+    ):
         with file.open("rb") as opened:
             digest = hashlib.file_digest(opened, "sha256").hexdigest()
         stat = file.stat()

@@ -20,6 +20,7 @@ from shunter.errors import HostKeyChanged, HostKeyUnknown, LoginRefused, Shunter
 #: Clocks further apart than this are worth a word.
 SKEW_SECONDS = 5.0
 LITTLE_DISK_BYTES = 2 << 30
+DETAILS = ("machine", "libc", "interpreter", "engines", "load", "user", "root", "launches", "kept_bytes", "round_trip_seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +48,27 @@ async def check_machine(link: Link, say: Say) -> Facts:
         session = await link.settle_in(connection, verifier)
     except ShunterError as error:
         connection.abort()
-        say(Check("write access" if "cannot be written" in error.message else "python", "failed", error.message, error.hint))
+        say(
+            Check(
+                "write access" if "cannot be written" in error.message else "python",
+                "failed",
+                error.message,
+                error.hint,
+            )
+        )
         raise
     found, _ = await session.call("facts")
     found["round_trip_seconds"] = await _round_trip(session)
     for line in judge_facts(found, time.time()):
         say(line)
     if link.tunnel_problem:
-        say(Check("forwarding", "warning", f"Not allowed ({link.tunnel_problem}): reports come home over the session instead."))
+        say(
+            Check(
+                "forwarding",
+                "warning",
+                f"Not allowed ({link.tunnel_problem}): reports come home over the session instead.",
+            )
+        )
     else:
         say(Check("forwarding", "ok", "Runs reach this server through the connection."))
     return facts_of(found, link)
@@ -68,7 +82,9 @@ def judge_facts(found: Mapping[str, Any], now: float) -> list[Check]:
         Check("write access", "ok", f"{found['root']} can be written."),
     ]
     if free < LITTLE_DISK_BYTES:
-        checks.append(Check("disk", "warning", f"Only {_gib(free)} are free.", "Environments and snapshots need room there."))
+        checks.append(
+            Check("disk", "warning", f"Only {_gib(free)} are free.", "Environments and snapshots need room there.")
+        )
     else:
         checks.append(Check("disk", "ok", f"{_gib(free)} are free."))
     engines = found.get("engines") or []
@@ -82,21 +98,19 @@ def judge_facts(found: Mapping[str, Any], now: float) -> list[Check]:
     checks.append(Check("gpu", "ok", f"{len(gpus)} × {', '.join(names)}." if gpus else "None; runs use its CPUs."))
     skew = float(found["time"]) - now
     if abs(skew) > SKEW_SECONDS:
-        checks.append(Check("clock", "warning", f"It is {_duration(abs(skew))} {'ahead' if skew > 0 else 'behind'}; times are corrected.",
+        off = f"{_duration(abs(skew))} {'ahead' if skew > 0 else 'behind'}"
+        checks.append(Check("clock", "warning", f"It is {off}; times of runs are corrected.",
                             "Have it set by NTP: certificates and file times suffer."))  # fmt: skip
     else:
         checks.append(Check("clock", "ok", f"Within {max(0.1, abs(skew)):.1f} s of ours."))
     if found.get("ends_with_session"):
-        checks.append(Check("logout", "warning", "This system ends a user's processes at logout: runs would die with the connection.",
+        checks.append(Check("logout", "warning", "It ends a user's processes at logout: runs would die with the connection.",
                             f"`sudo loginctl enable-linger {found['user']}` there lets them live."))  # fmt: skip
     return checks
 
 
 def facts_of(found: Mapping[str, Any], link: Link) -> Facts:
-    details = {
-        key: found[key]
-        for key in ("machine", "libc", "interpreter", "engines", "load", "user", "root", "launches", "kept_bytes", "round_trip_seconds") if key in found
-    }  # fmt: skip
+    details = {key: found[key] for key in DETAILS if key in found}
     details["clock_skew_seconds"] = round(float(found["time"]) - time.time(), 1)
     details["way_home"] = "session" if link.tunnel_problem else "tunnel"
     return Facts(
@@ -135,8 +149,14 @@ async def _check_address(config: SshConfig, name: str, say: Say) -> None:
         refused = isinstance(error, ConnectionRefusedError)
         words = TargetUnreachable(
             f"{name}: {'nothing listens at' if refused else 'no answer from'} {host}:{port}"
-            + (": the connection is refused." if refused else f" ({error.strerror or f'in {config.connect_timeout_seconds:.0f} s'})."),
-            hint="Does sshd run there, and on this port (--port)?" if refused else "Is the machine on, and let through by firewalls?",
+            + (
+                ": the connection is refused."
+                if refused
+                else f" ({error.strerror or f'in {config.connect_timeout_seconds:.0f} s'})."
+            ),
+            hint="Does sshd run there, and on this port (--port)?"
+            if refused
+            else "Is the machine on, and let through by firewalls?",
         )
         say(Check("port", "failed", words.message, words.hint))
         raise words from error

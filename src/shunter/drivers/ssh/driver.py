@@ -42,7 +42,9 @@ class SshDriver:
         # Each server, and each target of it, has a folder of its own there: they never meet.
         server = folder.read_or_make(folder.path / "server-id")[:12]
         own = hashlib.sha256(f"{compute.workspace}/{compute.name}".encode()).hexdigest()[:8]
-        self.link = Link(self.config, compute.name, f"{self.config.folder or '~/.shunter-node'}/{server}-{own}", home.url)
+        self.link = Link(
+            self.config, compute.name, f"{self.config.folder or '~/.shunter-node'}/{server}-{own}", home.url
+        )
         self.cargo = Cargo()
         self._generation = 0
         self._tidied_at = 0.0

@@ -123,7 +123,9 @@ class Link:
             raise NodeUnfit(f"{self.name}: its SSH server lets nobody run commands ({error.reason}).",
                             hint="MaxSessions in its sshd_config must be at least 1.") from error  # fmt: skip
         except (asyncssh.Error, OSError) as error:
-            raise TargetUnreachable(f"{self.name}: the connection was lost while it was being set up ({error}).") from error
+            raise TargetUnreachable(
+                f"{self.name}: the connection was lost while it was being set up ({error})."
+            ) from error
         self.verifier = verifier
         self.home_url, self.endpoint_file = found["url"], found["endpoint_file"]
         self._connection, self._session = connection, session

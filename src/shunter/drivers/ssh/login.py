@@ -72,17 +72,23 @@ def load_key(config: SshConfig, name: str) -> asyncssh.SSHKey | None:
                       else config.private_key_file) as file:  # fmt: skip
                 text = file.read()
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{name}: the private key file {config.private_key_file} cannot be read: {error}.") from error
+            raise ConfigError(
+                f"{name}: the private key file {config.private_key_file} cannot be read: {error}."
+            ) from error
     if text is None:
         return None
     what = config.private_key_file or "the private key"
     try:
         return asyncssh.import_private_key(text, config.passphrase)
     except asyncssh.KeyEncryptionError as error:
-        raise ConfigError(f"{name}: {what} is not opened by this passphrase.", hint="Give it again with --passphrase.") from error
+        raise ConfigError(
+            f"{name}: {what} is not opened by this passphrase.", hint="Give it again with --passphrase."
+        ) from error
     except (asyncssh.KeyImportError, ValueError) as error:
         if config.passphrase is None and "passphrase" in str(error).lower():
-            raise ConfigError(f"{name}: {what} has a passphrase.", hint="Give it with --passphrase; it is asked for.") from error
+            raise ConfigError(
+                f"{name}: {what} has a passphrase.", hint="Give it with --passphrase; it is asked for."
+            ) from error
         raise ConfigError(f"{name}: {what} is not a private key that can be used: {error}.",
                           hint="An OpenSSH or PEM private key is needed, not its .pub half.") from error  # fmt: skip
 
@@ -136,11 +142,19 @@ def _in_words(error: Exception, config: SshConfig, name: str, verifier: Verifier
     if isinstance(error, ConnectionRefusedError):
         return TargetUnreachable(f"{name}: nothing listens at {place}: the connection is refused.",
                                  hint="Does sshd run there, and on this port (--port)?")  # fmt: skip
-    if isinstance(error, TimeoutError | asyncssh.ConnectionLost) or (isinstance(error, OSError) and error.errno in (101, 110, 113)):
-        return TargetUnreachable(f"{name}: no answer from {place} ({str(error) or f'in {config.connect_timeout_seconds:.0f} s'}).",
-                                 hint=f"Is the machine on, and let through by firewalls? `shunter compute probe {name}` tries again.")  # fmt: skip
+    if isinstance(error, TimeoutError | asyncssh.ConnectionLost) or (
+        isinstance(error, OSError) and error.errno in (101, 110, 113)
+    ):
+        why = str(error) or f"in {config.connect_timeout_seconds:.0f} s"
+        return TargetUnreachable(
+            f"{name}: no answer from {place} ({why}).",
+            hint=f"Is it on, and let through by firewalls? `shunter compute probe {name}` tries again.",
+        )
     if isinstance(error, asyncssh.KeyExchangeFailed):
-        return DriverError(f"{name}: no way to talk to {place} was agreed on: {error}.", hint="Its SSH server is very old, or very strict.")
+        return DriverError(
+            f"{name}: no way to talk to {place} was agreed on: {error}.",
+            hint="Its SSH server is very old, or very strict.",
+        )
     if isinstance(error, asyncssh.Error | OSError):
         return TargetUnreachable(f"{name}: {place}: {error}.", hint=f"`shunter compute probe {name}` tries again.")
     return None
@@ -164,7 +178,7 @@ def _refused(config: SshConfig, name: str, place: str) -> LoginRefused:
     if config.password is not None:
         return LoginRefused(
             f"{name}: {place} does not let {who} in with this password.",
-            hint=f"Is it right, and does sshd there allow passwords? `shunter compute update {name} --password` asks for it again.",
+            hint=f"Is it right, and does sshd there allow any? `shunter compute update {name} --password` asks for it again.",
         )
     return LoginRefused(f"{name}: {place} does not let {who} in with the keys that the server has.",
                         hint="Name a key with --private-key-file, or give --password.")  # fmt: skip

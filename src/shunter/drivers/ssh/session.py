@@ -31,7 +31,7 @@ class AgentSession(asyncssh.SSHClientSession[bytes]):
         self.on_wire: OnWire = lambda wire, event, data: None
         self.on_lost: Callable[[], None] = lambda: None
         self.is_open = True
-        self.skew_seconds = 0.0
+        self.sent_bytes = 0
         self._words: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._started = False
         self._buffer = bytearray()
@@ -60,7 +60,9 @@ class AgentSession(asyncssh.SSHClientSession[bytes]):
                                     hint="Does its login shell wait for something?") from error  # fmt: skip
         return session
 
-    async def call(self, op: str, payload: bytes = b"", *, seconds: float = CALL_SECONDS, **fields: Any) -> tuple[dict[str, Any], bytes]:
+    async def call(
+        self, op: str, payload: bytes = b"", *, seconds: float = CALL_SECONDS, **fields: Any
+    ) -> tuple[dict[str, Any], bytes]:
         """Ask the agent and wait for its answer."""
         number = next(self._numbers)
         future: asyncio.Future[tuple[dict[str, Any], bytes]] = asyncio.get_running_loop().create_future()
@@ -79,6 +81,7 @@ class AgentSession(asyncssh.SSHClientSession[bytes]):
         if not self.is_open:
             raise TargetUnreachable(f"{self.name}: the connection is lost.")
         text = json.dumps(header).encode()
+        self.sent_bytes += 4 + len(text) + len(payload)
         try:
             self._channel.write(struct.pack(">I", len(text)) + text + payload)
         except (OSError, asyncssh.Error) as error:
@@ -205,13 +208,17 @@ def _node_error(name: str, error: dict[str, Any]) -> DriverError | StorageFull:
     if error["code"] == "node_disk_full":
         return NodeUnfit(f"The disk of {name} is full{where}.", hint="Free some space there; nothing was started.")
     if error["code"] == "node_not_writable":
-        return NodeUnfit(f"{name}: {error['message']}{where}", hint="Attach it with --folder, naming one that can be written.")
+        return NodeUnfit(
+            f"{name}: {error['message']}{where}", hint="Attach it with --folder, naming one that can be written."
+        )
     return DriverError(f"{name}: {error['message']}{where}")
 
 
 def _unfit(name: str, words: dict[str, Any]) -> NodeUnfit:
     if words.get("errno") in ("ENOSPC", "EDQUOT"):
-        return NodeUnfit(f"The disk of {name} is full: {words['path']} cannot be written.", hint="Free some space there.")
+        return NodeUnfit(
+            f"The disk of {name} is full: {words['path']} cannot be written.", hint="Free some space there."
+        )
     return NodeUnfit(
         f"{name}: {words['path']} cannot be written: {words['problem']}.",
         hint="Name a folder there that this user may write to with --folder.",

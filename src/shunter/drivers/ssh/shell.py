@@ -16,7 +16,13 @@ class SshShell:
 
     @classmethod
     async def open(
-        cls, connection: asyncssh.SSHClientConnection, name: str, command: Sequence[str], term: str, columns: int, rows: int
+        cls,
+        connection: asyncssh.SSHClientConnection,
+        name: str,
+        command: Sequence[str],
+        term: str,
+        columns: int,
+        rows: int,
     ) -> SshShell:
         try:
             process = await connection.create_process(

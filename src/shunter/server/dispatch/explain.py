@@ -41,6 +41,10 @@ def explain(
                 helps.append(f"Submit it again with {fit.nearest}.")
             elif ahead:
                 reasons.append(f"{ahead} run{'s' if ahead > 1 else ''} wait{'' if ahead > 1 else 's'} before it on {run.target}.")
+            wanted = int(run.config.get("gpus") or 0) * run.node_count
+            free_gpus = pool.capacity.gpus * pool.capacity.nodes - pool.gpus_in_use
+            if can_start and wanted > free_gpus:
+                reasons.append(f"It needs {wanted} GPUs of {run.target}, and {max(free_gpus, 0)} are free.")
             if can_start and pool.in_use:
                 holders = ", ".join(f"{rid[:8]} ({n})" for rid, n in pool.in_use[:6])
                 reasons.append(

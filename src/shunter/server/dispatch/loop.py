@@ -15,7 +15,7 @@ from shunter.errors import DatabaseBusy, DriverError, EnvironmentInvalid, Shunte
 from shunter.model.run import OVER, Launch, LaunchState, Outcome, Run, Status, parse_launch_id
 from shunter.server.dispatch import reconcile
 from shunter.server.dispatch.moves import note
-from shunter.server.dispatch.place import Pool, Start, begin_attempt, choose
+from shunter.server.dispatch.place import Pool, Start, begin_attempt, choose, gpus_of
 from shunter.server.dispatch.reconcile import CancelOnNode, Change, FetchHome, LaunchAgain
 from shunter.server.storage.runs import RunStore
 
@@ -248,7 +248,9 @@ class Dispatcher:
 
     def _begin(self, key: Key, driver: Driver) -> list[Start]:
         """Load the head of one queue, decide, write the intents. In one call of the database's thread."""
-        pool = Pool(driver.capacity(), self.store.slots_in_use(*key))
+        capacity, in_use = driver.capacity(), self.store.slots_in_use(*key)
+        gpus = sum(gpus_of(self._load(run_id)[0]) for run_id, _ in in_use) if capacity.gpus else 0
+        pool = Pool(capacity, in_use, gpus)
         if pool.free <= 0:
             return []
         now = self.clock()

@@ -17,6 +17,7 @@ class Pool:
 
     capacity: Capacity
     in_use: Sequence[tuple[str, int]] = ()
+    gpus_in_use: int = 0
 
     @property
     def total(self) -> int:
@@ -47,14 +48,21 @@ class Start:
 def choose(queue: Sequence[Run], pool: Pool) -> list[Run]:
     """The runs at the head of the queue that fit. In order: a large run is not overtaken for ever by small ones."""
     free = pool.free
+    free_gpus = pool.capacity.gpus * pool.capacity.nodes - pool.gpus_in_use
     chosen = []
     for run in queue:
-        need = run.slots * run.node_count
-        if need > free:
+        need, gpus = run.slots * run.node_count, gpus_of(run)
+        if need > free or (gpus and gpus > free_gpus):
             break
         chosen.append(run)
         free -= need
+        free_gpus -= gpus
     return chosen
+
+
+def gpus_of(run: Run) -> int:
+    """How many GPUs a run holds while it is placed."""
+    return int(run.config.get("gpus") or 0) * run.node_count
 
 
 def begin_attempt(

@@ -12,7 +12,7 @@ from shunter.errors import AlreadyExists, Conflict, Infeasible, NotFound, Shunte
 from shunter.model.names import check_run_id, check_title
 from shunter.model.run import Event, Launch, Run, Status
 from shunter.server.dispatch.explain import Why, explain
-from shunter.server.dispatch.place import Pool, fits
+from shunter.server.dispatch.place import Pool, fits, gpus_of
 from shunter.server.services.inputs import check_inputs
 from shunter.server.services.models import check_not_held
 from shunter.server.services.notify import check_notify
@@ -161,7 +161,9 @@ def explain_run(parts: Parts, run_id: str) -> Why:
     if run.status == Status.QUEUED:
         try:
             capacity = parts.targets.driver(run.workspace, run.target).capacity()
-            pool = Pool(capacity, parts.runs.slots_in_use(run.workspace, run.target))
+            in_use = parts.runs.slots_in_use(run.workspace, run.target)
+            gpus = sum(gpus_of(parts.runs.get(run_id)) for run_id, _ in in_use) if capacity.gpus else 0
+            pool = Pool(capacity, in_use, gpus)
         except NotFound as error:
             problem = error.message
         ahead = parts.runs.ahead_of(run)
