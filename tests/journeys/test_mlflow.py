@@ -218,7 +218,7 @@ def test_nobody_gets_in_without_a_token_and_a_browser_by_a_link_that_works_once(
     def call(method: str, path: str, **headers: str) -> tuple[int, Any, bytes]:
         connection = http.client.HTTPConnection(url.hostname or "", url.port, timeout=60)
         try:
-            connection.request(method, path, headers=headers, body=b"{}" if method == "POST" else None)
+            connection.request(method, path, headers=headers, body=b'{"max_results": 5}' if method == "POST" else None)
             answer = connection.getresponse()
             return answer.status, answer.headers, answer.read()
         finally:

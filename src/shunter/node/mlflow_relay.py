@@ -41,6 +41,7 @@ class MlflowRelay:
         self.url = "http://127.0.0.1:" + str(self.listener.port)
         self._runs = None  # type: Optional[LocalRuns]
         self._fd = -1
+        self._is_warm = False
         self._token = ("Bearer " + str(job["home"]["token"])).encode()
 
     def fileno(self) -> int:
@@ -137,6 +138,8 @@ class MlflowRelay:
         tags = {str(t["key"]): str(t.get("value", "")) for t in body.get("tags") or []}
         if tags:
             lines.append(_line("tags", tags, about))
+        if "mlflow.autologging" in tags and not self._is_warm:
+            self._warm()
         with self._lock:
             params = self._fresh_params(of, body.get("params") or [])
             if isinstance(params, bytes):
@@ -282,6 +285,24 @@ class MlflowRelay:
         # type: () -> LocalRuns
         assert self._runs is not None
         return self._runs
+
+    def _warm(self) -> None:
+        """A model will follow: MLflow, which takes seconds to start, may do so while the script trains."""
+        import threading
+
+        from shunter.node.home import Home, Refused
+
+        def call() -> None:
+            home = Home(self.job["id"], self.job["home"])
+            try:
+                home.request("GET", "/mlflow/version")
+            except (OSError, Refused):
+                pass
+            finally:
+                home.close()
+
+        self._is_warm = True
+        threading.Thread(target=call, daemon=True).start()
 
     def _catch_up(self):
         # type: () -> Dict[str, LocalRun]

@@ -71,7 +71,7 @@ def collect_garbage(
     if older_than_days is not None:
         before = now - older_than_days * DAY_SECONDS
         for run in everything:
-            if run.is_over and (run.ended_at or run.submitted_at) < before and run.id not in gone:
+            if run.is_over and (run.ended_at or run.submitted_at) < before and run.id not in gone and not is_held(run):
                 gone.add(run.id)
                 freed.add("runs", 1, parts.files.size(run.id))
                 if not dry_run and not run.config.get("made_by_script"):
@@ -83,6 +83,11 @@ def collect_garbage(
     _free_inputs(parts, everything, freed, now - max(grace_seconds, 0.0))
     _free_folders(parts, {run.id for run in everything}, freed, now - grace_seconds)
     return freed
+
+
+def is_held(run: Run) -> bool:
+    """Whether a registered model is made of its files (`services/models.py` says so in its properties)."""
+    return any(key.startswith("model.") for key in run.properties)
 
 
 def snapshots_in_use(runs: Iterable[Run]) -> set[str]:

@@ -18,13 +18,14 @@ log = logging.getLogger("shunter.tracking")
 
 START_SECONDS = 180.0
 IDLE_SECONDS = 1800.0
+WATCH_SECONDS = 60.0
 SOCKET = "socket"
 
 
 class MlflowProcess:
     """At most one. `ready` waits until it answers; a call that finds it dead starts it again."""
 
-    def __init__(self, home: Path, clock: object = time.monotonic) -> None:
+    def __init__(self, home: Path) -> None:
         self.home = home
         self.folder = home / "mlflow"
         self.database = self.folder / "mlflow.db"
@@ -65,11 +66,6 @@ class MlflowProcess:
             if child.stdout is not None:
                 child.stdout.close()
 
-    def stop_when_idle(self) -> None:
-        """Looked at now and then: it holds 150 MB."""
-        if self.is_running and time.monotonic() - self.used_at > IDLE_SECONDS:
-            self.stop()
-
     def connect(self) -> socket.socket:
         """A connection to it. Through the folder's descriptor, as the path of a socket is limited."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -101,6 +97,20 @@ class MlflowProcess:
             listener.close()
         self._wait(child)
         self._child = child
+        threading.Thread(target=self._watch, args=(child,), daemon=True, name="mlflow").start()
+
+    def _watch(self, child: subprocess.Popen[bytes]) -> None:
+        """Until it ends; it is ended when nobody has used it for long, as it holds 150 MB."""
+        while True:
+            try:
+                status = child.wait(WATCH_SECONDS)
+            except subprocess.TimeoutExpired:
+                if time.monotonic() - self.used_at > IDLE_SECONDS:
+                    self.stop()
+                continue
+            if self._child is child:
+                log.warning("MLflow ended with status %s; the next call starts it again", status)
+            return
 
     def _wait(self, child: subprocess.Popen[bytes]) -> None:
         timer = threading.Timer(START_SECONDS, child.kill)

@@ -17,7 +17,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from shunter.errors import ServerError
+from shunter.errors import NotFound, ServerError
 from shunter.model.run import Run
 from shunter.server.storage.metrics import NUMBER, Metric, Metrics
 from shunter.server.storage.runs import SqlRuns
@@ -70,6 +70,9 @@ class Projection:
                 some = [self._dirty.pop() for _ in range(min(RUNS_AT_ONCE, len(self._dirty)))]
                 try:
                     self._project(connection, some)
+                except NotFound:  # deleted while we looked
+                    self._dirty.update(some)
+                    continue
                 except BaseException:
                     self._dirty.update(some)
                     raise
@@ -132,7 +135,7 @@ class Projection:
             row[0]: json.loads(row[1])
             for row in connection.execute(f"SELECT run_id, state FROM shunter_runs WHERE run_id IN ({marks})", ids)
         }
-        here = [self.runs.get(run_id) for run_id in ids if run_id in prints]
+        here = self.runs.get_many(list(prints))
         states = {run.id: held.get(run.id) or {"tags": [], "counts": {}} for run in here}
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -141,14 +144,17 @@ class Projection:
                     _delete(connection, run_id)
             for run in here:
                 self._write_run(connection, run, states[run.id])
-                _remember(connection, run.id, "", states[run.id])
+                logged = not _is_without_points(prints[run.id])
+                # Its fingerprint counts when its points are there too.
+                _remember(connection, run.id, "" if logged else prints[run.id], states[run.id])
             connection.execute("COMMIT")
         except BaseException:
             connection.execute("ROLLBACK")
             raise
         for run in here:
-            self._write_points(connection, run.id, states[run.id])
-            _remember(connection, run.id, prints[run.id], states[run.id])
+            if not _is_without_points(prints[run.id]):
+                self._write_points(connection, run.id, states[run.id])
+                _remember(connection, run.id, prints[run.id], states[run.id])
 
     def _write_run(self, connection: sqlite3.Connection, run: Run, state: dict[str, Any]) -> None:
         connection.execute(_EXPERIMENT, experiment_row(run))
@@ -184,6 +190,10 @@ class Projection:
             connection.execute("ROLLBACK")
             raise
         return start + len(some)
+
+
+def _is_without_points(fingerprint: str) -> bool:
+    return fingerprint.split(":")[1] == "0"
 
 
 def _remember(connection: sqlite3.Connection, run_id: str, fingerprint: str, state: Mapping[str, Any]) -> None:
