@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 from scipy import linalg, stats
 
 from shunter.advisor.errors import TooFewProbes
 from shunter.advisor.features import Columns, columns_of
-from shunter.advisor.posynomial import Posynomial, Term, fit_mode
+from shunter.advisor.physics import TimePrior, run_time_physics
+from shunter.advisor.posynomial import Posynomial, fit_mode
 from shunter.advisor.residual import Residual, ResidualPrior
 from shunter.advisor.values import Array, Estimate, Point, Probe, estimate_from_log
 
@@ -24,38 +25,6 @@ PREFER_FREE = 1.3
 # Beyond this many, one choice of the coordinators is made on a part of the points, and physics may be overruled.
 MANY = 40
 FREE = ResidualPrior(amplitude=0.5, amplitude_sd=1.5, noise=0.02, noise_sd=0.8, length=1.0, length_sd=1.0)
-
-
-@dataclass(frozen=True)
-class TimePrior:
-    """What other workloads taught about run times; log shares are against the parallel part at the centre.
-
-    `coordinators` are the nodes that only coordinate: the models with each number are averaged by their evidence.
-    """
-
-    parallel_sd: float = 1.0
-    load: float = -0.5
-    load_sd: float = 1.2
-    serial: float = -1.0
-    serial_sd: float = 1.2
-    data_serial: float = -1.75
-    data_serial_sd: float = 1.5
-    talk: float = -4.0
-    talk_sd: float = 1.0
-    spill: float = -3.0
-    spill_sd: float = 2.5
-    spill_power: float = 18.0
-    spill_parameter: float = 0.3
-    spill_parameter_sd: float = 2.0
-    spill_power_sd: float = 2.5
-    parameter_sd: float = 0.4
-    data_sd: float = 0.3
-    nodes_sd: float = 0.1
-    machine_sd: float = 0.25
-    level_sd: float = 1.0
-    outlier_freedom: float = 4.0
-    coordinators: tuple[float, ...] = (0.0, 0.5, 1.0)
-    residual: ResidualPrior = field(default_factory=ResidualPrior)
 
 
 def predict_run_time(
@@ -138,7 +107,7 @@ def _one_model(
     z_asked[:, 0] += np.log(asked.cores)
     centre = z.mean(axis=0)
     z, z_asked = z - centre, z_asked - centre
-    model = _physics(known, np.concatenate([z, z_asked]), float(np.median(log_seconds)), prior)
+    model = run_time_physics(known, np.concatenate([z, z_asked]), float(np.median(log_seconds)), prior)
     residual = Residual(prior.residual, known.scaled(known.values), 0)
     machines = prior.machine_sd**2 * _same(known.machines, known.machines)
     offsets = prior.level_sd**2 + machines
@@ -185,46 +154,6 @@ def _worst(model: Posynomial, mode: Array, z: Array, z_asked: Array, log_seconds
     """Log seconds that are not exceeded: no slowdown by short memory is foretold that is far beyond any seen."""
     seen = float((log_seconds - model.log_time_without_last(mode, z)).max())
     return np.asarray(model.log_time_without_last(mode, z_asked) + max(seen + np.log(1.5), np.log(3.0)))
-
-
-def _physics(columns: Columns, z: Array, level: float, prior: TimePrior) -> Posynomial:
-    width = len(columns.names)
-    data = 1 if columns.has_data else None
-    first = 2 if columns.has_data else 1
-    parameters = range(first, width)
-
-    def term(
-        share: float,
-        sd: float,
-        nodes: float,
-        size: float,
-        of: float | None = None,
-        sds: tuple[float, float] = (0, 0),
-        of_sd: float = prior.parameter_sd,
-    ) -> Term:
-        exponents, spreads = np.zeros(width), np.zeros(width)
-        exponents[0], spreads[0] = nodes, sds[0]
-        if data is not None:
-            exponents[data], spreads[data] = size, sds[1]
-        if of is not None:
-            for j in parameters:
-                exponents[j], spreads[j] = of, of_sd
-        return Term(level + share, sd, list(exponents), list(spreads))
-
-    depends = 0.0 if parameters else None
-    terms = [term(0.0, prior.parallel_sd, -1, 1, depends, (prior.nodes_sd, prior.data_sd))]
-    if parameters:
-        terms.append(term(prior.load, prior.load_sd, -1, 1))
-    terms.append(term(prior.serial, prior.serial_sd, 0, 0))
-    terms.append(term(prior.talk, prior.talk_sd, 1, 0))
-    if data is not None:
-        terms.append(term(prior.data_serial, prior.data_serial_sd, 0, 1, depends))
-        heaviest = float((z[:, data] - z[:, 0]).max())
-        share = prior.spill - prior.spill_power * heaviest
-        spill_of = prior.spill_parameter if parameters else None
-        power, loose = prior.spill_power, prior.spill_power_sd
-        terms.append(term(share, prior.spill_sd, -power, power, spill_of, (loose, loose), prior.spill_parameter_sd))
-    return Posynomial(terms)
 
 
 def _robust_mode(model: Posynomial, z: Array, log_seconds: Array, prior: TimePrior) -> tuple[Array, Array]:
