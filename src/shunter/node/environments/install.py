@@ -71,6 +71,8 @@ class Steps:
         """`python` is a version or the path of an interpreter; `must_be` the version that the lock was made for."""
         self.work.say("creating the environment (Python " + (must_be or python) + ")")
         preference = ["--python-preference", "only-system" if self.work.spec.get("offline") else "system"]
+        if self.around is None:
+            python = at_hand(python) or python
         done = self._uv(
             ["venv", "--no-project", "--allow-existing", "--quiet", "--python", python, *preference, self.folder]
         )
@@ -228,6 +230,22 @@ class Steps:
         if done.code:
             raise Unavailable("python_unavailable", "Conda packages need Python 3.10 or newer on this node.")
         return done.output.strip().splitlines()[-1]
+
+
+def at_hand(version):
+    # type: (str) -> str
+    """An interpreter of that version which the search of others may miss: our own, or one of pyenv's; empty if none."""
+    if not re.match(r"\d+(\.\d+)+$", version):
+        return ""
+    if (".".join(map(str, sys.version_info[:3])) + ".").startswith(version + "."):
+        return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+    root = os.path.join(os.environ.get("PYENV_ROOT") or os.path.join(os.path.expanduser("~"), ".pyenv"), "versions")
+    try:
+        names = [n for n in os.listdir(root) if (n + ".").startswith(version + ".")]
+    except OSError:
+        return ""
+    paths = [os.path.join(root, name, "bin", "python") for name in sorted(names, key=_as_numbers, reverse=True)]
+    return next((path for path in paths if os.access(path, os.X_OK)), "")
 
 
 def uv_cache(cache):
