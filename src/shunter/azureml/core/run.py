@@ -256,8 +256,8 @@ class Run:
     # Models
 
     def register_model(
-        self, model_name: str, model_path: str | None = None, tags: Mapping[str, str] | None = None,
-        properties: Mapping[str, str] | None = None, model_framework: str | None = None,
+        self, model_name: str, model_path: str | None = None, tags: Mapping[str, Any] | None = None,
+        properties: Mapping[str, Any] | None = None, model_framework: str | None = None,
         model_framework_version: str | None = None, description: str | None = None, datasets: Any = None, **kwargs: Any,
     ) -> Any:  # fmt: skip
         """Register files of this run, below `model_path` (default: the model's name), as a model."""
