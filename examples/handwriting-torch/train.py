@@ -68,7 +68,7 @@ def learn(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, y
     for start in range(0, len(x) - batch + 1, batch):
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(x[start : start + batch]), y[start : start + batch])
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
         total += loss.item() * batch
     return total / len(x)

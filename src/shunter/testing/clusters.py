@@ -80,13 +80,14 @@ def end_clusters(home: Path) -> None:
         house.end_all()
 
 
-def own_processes(home: Path) -> list[int]:
-    """Processes whose command line names this home."""
+def own_processes(home: Path, word: str = "") -> list[int]:
+    """Processes whose command line names this home, and has `word` in it."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
-                if str(home).encode() in Path(f"/proc/{name}/cmdline").read_bytes() and contract.start_time(int(name)):
+                line = Path(f"/proc/{name}/cmdline").read_bytes()
+                if str(home).encode() in line and word.encode() in line and contract.start_time(int(name)):
                     found.append(int(name))
             except OSError:
                 continue

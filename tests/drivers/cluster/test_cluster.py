@@ -153,7 +153,7 @@ def test_resized_and_idle_it_goes_to_zero_with_its_head(
     assert cpu.show()["config"]["idle_seconds_before_scaledown"] == 2
     wait_until(lambda: not house.nodes(), 60, "the last node's end")
     wait_until(lambda: house.head is None and house.keeper is None, 60, "the head's end")
-    assert not [p for p in own_processes(home) if b"ray" in Path(f"/proc/{p}/cmdline").read_bytes()]
+    assert not own_processes(home, "ray")
     assert sum(cpu.show()["node_counts"][s] for s in ("idle", "running", "preparing")) == 0
 
 
@@ -184,7 +184,23 @@ def test_made_for_one_run_and_deleted_after_it_though_the_server_dies(
 def test_deleted_nothing_is_left(ws: Workspace, home: Path, cpu: Compute, house: ClusterHouse) -> None:
     cpu.delete()
     assert not house.folder.path.exists()
-    wait_until(lambda: not [p for p in own_processes(home) if b"cluster" in Path(f"/proc/{p}/cmdline").read_bytes()], 30)
+    wait_until(lambda: not own_processes(home, "cluster"), 30, "the end of its processes")
+
+
+def test_nodes_that_stay_are_waited_for_with_progress_and_given_back(ws: Workspace, home: Path) -> None:
+    steps: list[dict[str, Any]] = []
+    kept = ws.compute.create(
+        "kept", kind="cluster", vm_size="Standard_A1_v2", min_nodes=1, idle_seconds_before_scaledown=1, on_step=steps.append
+    )
+    assert kept.state == "Succeeded", kept.data
+    assert kept.show()["node_counts"]["idle"] == 1
+    assert "1 preparing" in [step["message"] for step in steps]
+    with pytest.raises(Conflict, match="vm_size"):
+        kept.update(vm_size="Standard_D2_v2")
+    house = next(h for h in ClusterHouse.all(home) if h.folder.path.name == "default.kept")
+    kept.delete()
+    assert not house.folder.path.exists()
+    assert "kept" not in {c.name for c in ws.compute.list()}
 
 
 def test_what_cannot_be_had_is_refused_in_words(ws: Workspace) -> None:
