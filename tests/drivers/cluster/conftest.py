@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from shunter.drivers.cluster.folder import ClusterFolder
 from shunter.sdk.compute import Compute
 from shunter.sdk.workspace import Workspace
 from shunter.testing.clusters import ClusterHouse, end_clusters, own_processes
@@ -42,7 +43,7 @@ def cpu(ws: Workspace) -> Compute:
 
 @pytest.fixture
 def house(home: Path, cpu: Compute) -> ClusterHouse:
-    return next(h for h in ClusterHouse.all(home) if h.folder.path.name == "default.cpu")
+    return ClusterHouse(ClusterFolder(home / "clusters" / f"default.{cpu.name}"))
 
 
 @pytest.fixture
