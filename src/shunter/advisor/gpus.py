@@ -19,7 +19,7 @@ from shunter.advisor.values import Array, Estimate, estimate_from_log, positive
 
 # How far apart two upgrades still teach each other: log step time, log data-sheet ratio, compute against bandwidth.
 TYPE_WIDTHS = np.array([0.7, 0.4, 0.4])
-TYPE_WIDENING = 1.6
+TYPE_WIDENING = 1.75
 # What a doubling of GPUs loses, and how much of the loss seen so far each further doubling repeats.
 LOSS_PER_DOUBLING, LOSS_GOES_ON = 0.1, 0.2
 
@@ -115,7 +115,7 @@ def predict_more_gpus(runs: Sequence[GpuRun], gpus: int, examples: Sequence[GpuE
     if known is None:
         lost = float(row[0, 3]) if len(tried) > 1 else 0.2
         loss = float(row[0, 0]) * (LOSS_PER_DOUBLING + LOSS_GOES_ON * max(lost, 0.0))
-        return estimate_from_log(ideal - loss, 0.15 + 0.05 * float(row[0, 0]), notes=("few other models to learn from",))
+        return estimate_from_log(ideal - loss, 0.11 + 0.035 * float(row[0, 0]), notes=("few other models to learn from",))
     mean, sd = known.predict(row)
     return estimate_from_log(ideal - float(mean[0, 0]), float(sd[0, 0]))
 

@@ -68,7 +68,7 @@ def predict_full_time(
         return Estimate(stop, stop * 0.98, stop * 1.02, ("cut off at the limit",))
     line = _line(ordered, full_size, machine)
     known = _learn(tuple(sorted(examples, key=lambda example: example.fingerprint)))
-    mean, sd = math.log(line), PLAIN_SPREAD * (1.0 if len(ordered) > 1 else 2.0)
+    mean, sd = math.log(line), PLAIN_SPREAD * (1.0 if len(ordered) > 2 else 1.3 if len(ordered) > 1 else 2.0)
     if known is not None and len(ordered) > 1:
         shift, width = known.predict(_features(ordered, full_size, machine, line))
         mean, sd = mean + float(shift[0, 0]), float(width[0, 0])
