@@ -237,6 +237,37 @@ def test_nobody_gets_in_without_a_token_and_a_browser_by_a_link_that_works_once(
     assert call("GET", "/api/v1/workspaces", Cookie=cookie)[0] == 401
 
 
+def test_a_script_waits_for_a_server_that_is_away_and_loses_nothing(ws: shunter.Workspace, tmp_path: Path) -> None:
+    """The relay is spoken to by hand: what counts is that a call that needs the server is answered once it is back."""
+    code = (
+        "import http.client, json, os, pathlib, time\n"
+        "run, token = os.environ['MLFLOW_RUN_ID'], os.environ['MLFLOW_TRACKING_TOKEN']\n"
+        "def call(method, path, **body):\n"
+        "    relay = http.client.HTTPConnection(os.environ['MLFLOW_TRACKING_URI'].partition('://')[2])\n"
+        "    relay.request(method, '/api/2.0/mlflow/' + path, json.dumps(body), {'Authorization': 'Bearer ' + token})\n"
+        "    answer = relay.getresponse()\n"
+        "    return answer.status, answer.read()\n"
+        "while not pathlib.Path(GONE).exists(): time.sleep(0.01)\n"
+        "for i in range(200):\n"
+        "    assert call('POST', 'runs/log-metric', run_id=run, key='m', value=i, timestamp=1, step=i)[0] == 200\n"
+        "pathlib.Path(LOGGED).touch()\n"
+        "status, body = call('GET', 'metrics/get-history?metric_key=m&run_id=' + run)\n"
+        "print(status, len(json.loads(body)['metrics']))\n"
+    )
+    gone, logged = tmp_path / "gone", tmp_path / "logged"
+    (tmp_path / "script").mkdir()
+    (tmp_path / "script" / "train.py").write_text(code.replace("GONE", repr(str(gone))).replace("LOGGED", repr(str(logged))))
+    house = House(Path(os.environ["SHUNTER_HOME"]))
+    run = ws.submit("train.py", source_directory=tmp_path / "script")
+    wait_until(lambda: run.refresh().data["status"] == "Running", what="the start")
+    house.kill_server()
+    gone.touch()
+    wait_until(logged.exists, what="logging without a server")
+    shunter.Workspace.from_config()
+    assert run.wait(timeout_seconds=120).status == "Completed"
+    assert run.logs().split() == ["200", "200"]
+
+
 def test_mlflow_that_is_killed_is_started_again_and_ends_with_the_server(client: Any, run: shunter.Run) -> None:
     house = House(Path(os.environ["SHUNTER_HOME"]))
     (pid,) = mlflow_processes(house)
