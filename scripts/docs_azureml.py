@@ -28,6 +28,9 @@ SAME, DIFFERENT_, IN_SCRIPT, ABSENT = "same", "different", "in the script", "abs
 DIFFERENT = {
     "Workspace.from_config": "without a config.json it is the default workspace, not an error",
     "Workspace.create": "storage, keys, identities and networks are accepted and not used",
+    "Workspace.datasets": "empty: none yet",
+    "Workspace.datastores": "empty: none yet",
+    "Workspace.webservices": "empty: Shunter trains",
     "Workspace.location": "kept as it was said; `here` when nobody said one. So are subscription_id and resource_group",
     "Experiment.__init__": "blanks and any letters are fine in a name",
     "Experiment.submit": "takes ScriptRunConfig and estimators; also our own options: inputs, name, gpus, secrets",
@@ -82,7 +85,7 @@ runs a program that imports `azureml`, unchanged, with Shunter in the place of t
 
 ## Move a project over in five minutes
 
-1. `pip install 'shunter[server]'`. The server starts by itself when it is needed; nothing to sign up for.
+1. `pip install 'shunter[server,cluster,ssh]'`. The server starts by itself when it is needed; nothing to sign up for.
 2. Leave `.azureml/config.json` where it is: `Workspace.from_config()` makes a workspace of that name here.
 3. Leave the `.runconfig` and `conda_dependencies.yml` files: they are read as they are. No conda channel at hand?
    `shunter.Workspace.from_config().settings(package_source="pypi")` takes conda packages from PyPI.
@@ -110,12 +113,13 @@ class Entry(NamedTuple):
 
 def page() -> str:
     surface: dict[str, dict[str, list[str] | None]] = json.loads(SURFACE.read_text())
-    parts, absent = [HEAD], []
+    parts: list[str] = [HEAD]
+    absent: dict[str, list[str]] = {}
     counts = dict.fromkeys((SAME, DIFFERENT_, IN_SCRIPT, ABSENT), 0)
     for path, members in surface.items():
         found, why = find(path)
         if found is None:
-            absent.append(f"| `{path}` | {why} |")
+            absent.setdefault(why, []).append(f"`{path}`")
             continue
         entries = [judge(found, name, parameters) for name, parameters in members.items()]
         for entry in entries:
@@ -123,7 +127,8 @@ def page() -> str:
         parts.append(table(path, entries))
     summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     parts.insert(1, f"Of the members of the classes that are there: {summary}.\n")
-    parts.append("### Classes that are not there yet\n\n| class | use |\n|---|---|\n" + "\n".join(absent) + "\n")
+    rows = "".join(f"| {', '.join(classes)} | {use} |\n" for use, classes in absent.items())
+    parts.append("### Classes that are not there yet\n\n| classes | use |\n|---|---|\n" + rows)
     return "\n".join(parts)
 
 
