@@ -81,7 +81,7 @@ class ClusterDriver:
         refusal = self.pool.refusal(self.spec)
         if refusal:
             raise UsageError(
-                f"{self.compute.name}: {refusal}.", hint="`shunter compute sizes --max-gpus 0` lists sizes without."
+                f"{self.compute.name}: {refusal}.", hint="Take a size without GPUs: `shunter compute sizes` lists them all."
             )
         price = self.size.price(self.config.region)
         details: dict[str, Any] = {
