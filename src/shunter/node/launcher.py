@@ -14,12 +14,13 @@ import sys
 import time
 
 from shunter.node import contract, distributed, provide, script, workfolder
-from shunter.node.home import Refused
 from shunter.node.mlflow_relay import MlflowRelay, port_of
 from shunter.node.monitor.cpu import Sampler, descendants
-from shunter.node.relay import Relay, relay_address
+from shunter.node.pusher import Pusher, patience
+from shunter.node.relay import Relay
 from shunter.node.spool import Spool, Unwanted
 from shunter.node.spool import say as say_event
+from shunter.node.variables import variables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from shunter.node.environments.container import Box
 
 SAMPLE_SECONDS = 1.0
-BEAT_SECONDS = 10.0
 #: A script that ends within this time is brought home by one report; for a longer one pushing begins.
 SHORT_SECONDS = 0.1
 
@@ -103,7 +103,10 @@ class Launcher:
             return self._never_started(dict(script.could_not_start(error, [self.folder], self.folder), kind="failed"))
         before = prepared.argv_prefix if prepared is not None else [self.job["interpreter"]]
         argv = [*before, self.job["script"], *self.job["arguments"]]
-        env = self._environment(prepared)
+        env = variables(
+            self.job, self.folder, self.job.get("inherit_env", True) and self.box is None,
+            prepared.env if prepared is not None else {}, self.mlflow.variables() if self.mlflow is not None else {}, self.given,
+        )  # fmt: skip
         if distributed.is_distributed(self.job):
             env.update(distributed.environment(self.job))
             if self.box is None:
@@ -203,7 +206,9 @@ class Launcher:
             words = error.words()
         except OSError as error:
             words = script.disk_full(self.folder) if error.errno in (28, 122) else {
-                "code": "environment_failed", "hint": "", "message": "The environment could not be prepared: " + str(error)}  # fmt: skip
+                "code": "environment_failed", "hint": "",
+                "message": "The environment could not be prepared: " + str(error),
+            }  # fmt: skip
             words["kind"] = "failed"
         finally:
             for one in pushing:
@@ -440,109 +445,6 @@ class Launcher:
         workfolder.remove(self.work)
         self._release()
         contract.write_whole(os.path.join(self.folder, "done"), b"")
-
-    def _environment(self, prepared=None):
-        # type: (Optional[Prepared]) -> Dict[str, str]
-        inherit = self.job.get("inherit_env", True) and self.box is None
-        hidden = ("SHUNTER_", *(self.job.get("scrub_env") or ()))
-        env = {k: v for k, v in os.environ.items() if not k.startswith(hidden)} if inherit else {}
-        env.update(self.job.get("base_env") or {})
-        if prepared is not None:
-            env.update(prepared.env)
-        if self.mlflow is not None:
-            env.update(self.mlflow.variables())
-        env.update(self.job.get("env") or {})
-        client = os.path.join(os.path.dirname(os.path.abspath(__file__)), "client")
-        # PYTHONSAFEPATH would hide the script's own folder; ours must come first only for the flusher.
-        env["PYTHONPATH"] = client + (os.pathsep + env["PYTHONPATH"] if env.get("PYTHONPATH") else "")
-        for name in ("run_id", "attempt", "node_index", "node_count", "experiment", "workspace", "run_name", "snapshot_id"):
-            if self.job.get(name) is not None:
-                env["SHUNTER_" + name.upper()] = str(self.job[name])
-        env["SHUNTER_LAUNCH_ID"] = self.job["id"]
-        env["SHUNTER_SPOOL"] = self.folder
-        env["SHUNTER_OUTPUT_DIR"] = os.path.join(self.work, "outputs")
-        env["SHUNTER_CHECKPOINT_DIR"] = os.path.join(self.folder, "checkpoints")
-        env["SHUNTER_RELAY"] = relay_address(self.folder)
-        env["SHUNTER_RUN_TOKEN"] = self.job["home"]["token"]
-        if self.job.get("tags"):
-            env["SHUNTER_TAGS"] = json.dumps(self.job["tags"])
-        env.update(self.given)
-        return env
-
-
-class Pusher:
-    """A thread that keeps the server up to date while the script runs: quickly at first, then a few times a second."""
-
-    def __init__(self, spool):
-        # type: (Spool) -> None
-        import threading
-
-        self.spool = spool
-        self._stop = threading.Event()
-        self._wake = threading.Event()
-        spool.interrupted = self._stop.is_set
-        self._thread = threading.Thread(target=self._push, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._wake.set()
-        self._thread.join()
-        self.spool.interrupted = bool
-
-    def hurry(self) -> None:
-        """Somebody waits for what was said to be home."""
-        self._wake.set()
-
-    def _push(self) -> None:
-        pause, tries, beat = 0.02, 0, time.monotonic()
-        try:
-            os.nice(5)  # the script comes first
-        except OSError:
-            pass
-        while not self._stop.is_set():
-            try:
-                due = time.monotonic() - beat >= BEAT_SECONDS
-                if due or self.spool.behind():
-                    whole = self.spool.push(beat=due)
-                    beat = time.monotonic()
-                    tries = 0
-                    if not whole:
-                        continue
-                self.spool.send_uploads()
-                if self.spool.wanted:
-                    for top in list(self.spool.wanted):
-                        self._copy(top)
-            except Unwanted:
-                return
-            except (OSError, Refused):
-                tries += 1
-            pause = patience(tries) if tries else min(pause * 1.3, 0.25)
-            self._wake.wait(pause)
-            self._wake.clear()
-
-    def _copy(self, top):
-        # type: (str) -> None
-        """Somebody asked for the outputs so far: they are pushed, not moved, as the script is still using them."""
-        collect, self.spool.collect = self.spool.collect, "push"
-        try:
-            self.spool.wanted = []
-            self.spool.send_files(top, self._patience)
-            self.spool.post_pieces([({"copied": top}, b"")])
-        finally:
-            self.spool.collect = collect
-
-    def _patience(self, tries):
-        # type: (int) -> float
-        if self._stop.is_set():
-            raise InterruptedError("the script has ended: its outcome comes first")
-        return min(patience(tries), 1.0)
-
-
-def patience(tries):
-    # type: (int) -> float
-    """How long to wait before the next try: short at first, at most half a minute."""
-    return float(min(0.05 * 1.7 ** min(tries, 20), 30.0))
 
 
 if __name__ == "__main__":
