@@ -11,11 +11,12 @@ import pytest
 from shunter.azureml.core import Environment, Experiment, Model, Run, ScriptRunConfig, Workspace
 from shunter.azureml.core.compute import AmlCompute, ComputeTarget, HDInsightCompute, LocalTarget, RemoteCompute
 from shunter.azureml.core.compute_target import ComputeTargetException
-from shunter.azureml.core.run import ScriptRun
+from shunter.azureml.core.run import ScriptRun, _OfflineRun
 from shunter.azureml.core.runconfig import RunConfiguration
 from shunter.azureml.exceptions import (
     ActivityFailedException,
     NotYetException,
+    RunEnvironmentException,
     UserErrorException,
     WebserviceException,
     WorkspaceException,
@@ -286,3 +287,43 @@ def test_what_a_run_made_is_registered_listed_and_brought_back(ws: Workspace, ru
         run.register_model("reader", "outputs/none.txt")
     second.delete()
     assert Model(ws, "reader").id == "reader:1"
+
+
+def test_data_is_given_to_a_run_by_inputs_and_child_runs_are_submitted(ws: Workspace, run: ScriptRun, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.csv").write_text("1\n")
+    (tmp_path / "code").mkdir()
+    code = "from azureml.core import Run\nimport os\nprint(os.listdir(Run.get_context().input_datasets['data']))\n"
+    (tmp_path / "code" / "train.py").write_text(code)
+    config = ScriptRunConfig(tmp_path / "code", "train.py", run_config=here())
+    child = run.submit_child(config, inputs={"data": tmp_path / "data"})
+    child.wait_for_completion()
+    assert child.get_details_with_logs()["logFiles"]["user_logs/std_log.txt"] == "['a.csv']\n"
+    assert child.parent == run
+    assert child in list(run.get_children())
+
+
+def test_outside_a_run_the_context_prints_and_scripts_can_tell(capsys: pytest.CaptureFixture[str]) -> None:
+    context = Run.get_context()
+    assert type(context) is _OfflineRun
+    assert context.id.startswith("OfflineRun")
+    context.log("loss", 0.5)
+    assert capsys.readouterr().out == "Attempted to log scalar metric loss:\n0.5\n"
+    with pytest.raises(RunEnvironmentException, match="There is no run here"):
+        Run.get_context(allow_offline=False)
+
+
+def test_inside_a_run_azureml_is_ours_and_the_rest_says_why_it_is_not_there(ws: Workspace, tmp_path: Path) -> None:
+    code = (
+        "import azureml.core\nfrom azureml.core import Run, VERSION\nfrom azureml.core.run import _OfflineRun\n"
+        "from azureml.exceptions import UserErrorException\nfrom azureml.telemetry import set_diagnostics_collection\n"
+        "set_diagnostics_collection(send_diagnostics=True)\nrun = Run.get_context()\nprint(VERSION, type(run) == _OfflineRun)\n"
+        "try: run.log('x', [1, 2])\nexcept UserErrorException as error: print(error)\n"
+        "try: from azureml.core import Workspace\nexcept ImportError as error: print(error)\n"
+    )
+    run = submit(ws, tmp_path / "inside", code)
+    run.wait_for_completion()
+    lines = run.get_details_with_logs()["logFiles"]["user_logs/std_log.txt"].splitlines()
+    assert lines[0] == "1.61.0+shunter False"
+    assert "log_list" in lines[1]
+    assert "is not there inside a run" in lines[2]
