@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -186,8 +187,9 @@ def bench_watch(count: int = 200, machines: int = 3) -> None:
     with house() as (ws, folder):
         made = [Machine(folder / f"m{n}").up() for n in range(machines)]
         try:
-            for n in range(count):
-                ws.compute.create(f"vm{n}", "ssh", **made[n % machines].options())
+            options = [one.options() for one in made]
+            with ThreadPoolExecutor(8) as pool:
+                list(pool.map(lambda n: ws.compute.create(f"vm{n}", "ssh", **options[n % machines]), range(count)))
             wait_until(
                 lambda: all((c.data.get("status") or {"reachable": True})["reachable"] for c in ws.compute.list()),
                 120,

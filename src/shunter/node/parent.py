@@ -127,7 +127,7 @@ class Parent:
                 self._fork(folder, launcher.adopt)
         if "stop" in message:
             self.stopping = True
-        return {"pid": os.getpid(), "launchers": len(self.launchers), "version": contract.VERSION}
+        return {"pid": os.getpid(), "launchers": len(self.launchers), "version": contract.VERSION, "tree": __file__}
 
     def _fork(self, folder, work):
         # type: (str, Callable[[str], None]) -> int

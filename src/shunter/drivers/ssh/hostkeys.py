@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -37,6 +37,10 @@ class Verifier(asyncssh.SSHClient):
         self.trusted: list[str] = []
         self.shown: asyncssh.SSHKey | None = None
         self.verdict: Verdict = "known"
+        self.on_lost: Callable[[], None] = lambda: None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.on_lost()
 
     def known_hosts(self, host: str, addr: str, port: int | None) -> Sequence[object]:
         """What is trusted for this host, in asyncssh's form: keys, authorities, revoked keys and the X.509 lists."""

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
 import asyncssh
 
@@ -25,6 +26,15 @@ log = logging.getLogger("shunter.ssh")
 
 #: Waits between tries to reach a machine that is away.
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
+
+
+#: So many connections are opened at once: a server that comes up must not bring a small machine down.
+OPENING = 16
+_gates: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+
+def _gate() -> asyncio.Semaphore:
+    return _gates.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(OPENING))
 
 
 class Link:
@@ -101,12 +111,13 @@ class Link:
 
     async def _open(self) -> None:
         await self._drop()
-        connection, verifier = await self.connect()
-        try:
-            await self.settle_in(connection, verifier)
-        except BaseException:
-            connection.abort()
-            raise
+        async with _gate():
+            connection, verifier = await self.connect()
+            try:
+                await self.settle_in(connection, verifier)
+            except BaseException:
+                connection.abort()
+                raise
 
     async def settle_in(self, connection: asyncssh.SSHClientConnection, verifier: Verifier) -> AgentSession:
         """On a login: start the agent there and show launchers the way home."""

@@ -42,6 +42,7 @@ async def log_in(config: SshConfig, name: str) -> tuple[asyncssh.SSHClientConnec
     }
     if tunnel is not None:
         options["tunnel"] = tunnel
+        verifier.on_lost = tunnel.abort  # the way through the jump host is ours alone, and ends with us
     if config.port is not None:
         options["port"] = config.port
     if config.username is not None:
