@@ -114,13 +114,22 @@ def hold(parts: Parts, version: Mapping[str, Any]) -> None:
         parts.runs.change(run_id, properties={**properties, key: str(version.get("source", ""))})
 
 
-def check_not_held(run: Run) -> None:
-    """Raises Conflict for a run that a registered model is made of."""
-    held = [key[len(HELD) :] for key in run.properties if key.startswith(HELD)]
-    if held:
+def check_not_held(parts: Parts, run: Run) -> None:
+    """Raises Conflict for a run that a registered model is made of, itself or through a child that goes with it."""
+    for child in parts.runs.list(run.workspace, parent_id=run.id, limit=10_000):
+        if child.config.get("made_by_script"):
+            check_not_held(parts, child)
+    for key in run.properties:
+        if not key.startswith(HELD):
+            continue
+        name, _, version = key[len(HELD) :].rpartition(":")
+        try:
+            parts.tracking.ask("GET", "model-versions/get", name=name, version=version)
+        except NotFound:
+            continue  # deleted by a client of MLflow
         raise Conflict(
-            f"Model {held[0]} is made of run {run.id[:8]}.",
-            hint=f"Delete the model first: `shunter model delete {held[0].replace(':', ' --version ')}`.",
+            f"Model {name}:{version} is made of run {run.id[:8]}.",
+            hint=f"Delete the model first: `shunter model delete {name} --version {version}`.",
         )
 
 

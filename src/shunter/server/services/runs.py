@@ -181,7 +181,7 @@ def delete_run(parts: Parts, run_id: str) -> None:
     run = parts.runs.get(run_id)
     if not run.is_over:
         raise Conflict(f"Run {run.id[:8]} is {run.status}.", hint=f"Cancel it first: `shunter run cancel {run.id[:8]}`.")
-    check_not_held(run)
+    check_not_held(parts, run)
     forget_run(parts, run_id)
 
 
