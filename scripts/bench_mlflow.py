@@ -56,6 +56,7 @@ def main() -> None:
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="bench-mlflow-"))
     os.environ["SHUNTER_HOME"] = str(folder / "home")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # whoever is told to stop leaves nothing running
     server, url = start_theirs(folder)
     try:
         (folder / "script").mkdir()
