@@ -41,6 +41,17 @@ def _home(path: Path, patch: pytest.MonkeyPatch) -> Iterator[Path]:
         end_all(path)
 
 
+#: Tests that bring up a Ray cluster. Two at a time would starve each other on two cores, so one worker runs them all.
+_WITH_RAY = ("drivers/cluster/", "journeys/test_documents", "journeys/test_handwriting", "azureml/test_notebooks")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With `--dist loadgroup`, the tests of a file stay together, and those of all files with Ray."""
+    for item in items:
+        file = item.nodeid.split("::", 1)[0].removeprefix("tests/")
+        item.add_marker(pytest.mark.xdist_group("ray" if file.startswith(_WITH_RAY) else file))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Tables that tests made for people to read, such as the scoreboard."""
     for report in terminalreporter.stats.get("passed", []):
