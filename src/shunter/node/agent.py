@@ -81,7 +81,8 @@ class Agent:
             if len(self.buffer) - at - 4 - length < size:
                 break
             begin = at + 4 + length
-            payload = bytes(self.buffer[begin : begin + size])
+            with memoryview(self.buffer) as view:
+                payload = bytes(view[begin : begin + size])
             at = begin + size
             if "wire" in header:
                 if self.courier:

@@ -30,6 +30,7 @@ BLOBS = "blobs"
 TOOLS = "tools"
 #: A launch folder whose run is home is kept for so long, for people who look into it.
 KEEP_SECONDS = 3600.0
+QUIET_SECONDS = 2.0
 
 
 class Store:
@@ -41,6 +42,7 @@ class Store:
         self._open = {}  # type: Dict[str, int]
         self._to_sync = queue.Queue()  # type: queue.Queue[str]
         self._syncer = None  # type: Optional[threading.Thread]
+        self._wrote_at = 0.0
 
     def lacking(self, digests):
         # type: (Iterable[str]) -> List[str]
@@ -63,6 +65,7 @@ class Store:
                 raise ValueError("the beginning of pack " + name + " is not here")
             os.makedirs(self.folder, 0o700, exist_ok=True)
             fd = self._open[name] = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        self._wrote_at = time.monotonic()
         try:
             view = memoryview(data)
             while view:
@@ -288,6 +291,8 @@ class Store:
     def _sync(self) -> None:
         while True:
             name = self._to_sync.get()
+            while time.monotonic() - self._wrote_at < QUIET_SECONDS:
+                time.sleep(QUIET_SECONDS)  # a disk that must sync takes in the rest of a transfer much more slowly
             try:
                 fd = os.open(os.path.join(self.folder, name + ".pack"), os.O_RDONLY)
                 try:

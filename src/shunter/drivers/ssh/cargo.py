@@ -121,20 +121,20 @@ class Cargo:
 
     async def _send_pack(self, session: AgentSession, pack: Sequence[Content]) -> asyncio.Future[Any]:
         name, at = secrets.token_hex(8), 0
-        pending = bytearray()
+        pieces: list[bytes] = []  # small files share a frame
+        size = 0
         for content in pack:
             for piece in _pieces(content):
-                pending += piece
-                if len(pending) >= CHUNK_BYTES:
-                    data = bytes(pending)
-                    session.send({"op": "pack", "name": name, "offset": at, "size": len(data)}, data)
-                    at += len(data)
-                    pending.clear()
+                pieces.append(piece)
+                size += len(piece)
+                if size >= CHUNK_BYTES:
+                    session.send({"op": "pack", "name": name, "offset": at, "size": size}, b"".join(pieces))
+                    at, pieces, size = at + size, [], 0
                     await session.room()
-        self.bytes_sent += at + len(pending)
+        self.bytes_sent += at + size
         table = [(c.digest, c.size) for c in pack]
         return asyncio.ensure_future(
-            session.call("pack", bytes(pending), name=name, offset=at, table=table, seconds=600)
+            session.call("pack", b"".join(pieces), name=name, offset=at, table=table, seconds=600)
         )
 
     def tools(self, named: Mapping[str, str]) -> list[Tool]:

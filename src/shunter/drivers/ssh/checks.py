@@ -20,7 +20,18 @@ from shunter.errors import HostKeyChanged, HostKeyUnknown, LoginRefused, Shunter
 #: Clocks further apart than this are worth a word.
 SKEW_SECONDS = 5.0
 LITTLE_DISK_BYTES = 2 << 30
-DETAILS = ("machine", "libc", "interpreter", "engines", "load", "user", "root", "launches", "kept_bytes", "round_trip_seconds")
+DETAILS = (
+    "machine",
+    "libc",
+    "interpreter",
+    "engines",
+    "load",
+    "user",
+    "root",
+    "launches",
+    "kept_bytes",
+    "round_trip_seconds",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +136,9 @@ async def _check_address(config: SshConfig, name: str, say: Say) -> None:
         say(Check("name", "ok", f"{config.address} is looked up by {config.jump}."))
         return
     try:
-        options = await asyncssh.SSHClientConnectionOptions.construct(host=config.address, port=config.port or ())
+        options = await asyncssh.SSHClientConnectionOptions.construct(
+            host=config.address, port=config.port or (), config=()
+        )
         host, port = str(options.host or config.address), int(options.port or 22)
         if options.tunnel or options.proxy_command:
             say(Check("name", "ok", f"{config.address} is reached as ~/.ssh/config says."))

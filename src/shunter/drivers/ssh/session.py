@@ -83,7 +83,9 @@ class AgentSession(asyncssh.SSHClientSession[bytes]):
         text = json.dumps(header).encode()
         self.sent_bytes += 4 + len(text) + len(payload)
         try:
-            self._channel.write(struct.pack(">I", len(text)) + text + payload)
+            self._channel.write(struct.pack(">I", len(text)) + text)
+            if payload:
+                self._channel.write(payload)
         except (OSError, asyncssh.Error) as error:
             raise TargetUnreachable(f"{self.name}: the connection is lost.") from error
 
