@@ -61,6 +61,8 @@ def test_runs_beyond_the_slots_wait_with_a_reason(
     assert shown["status"]["reachable"] is True
     with pytest.raises(Conflict, match="Runs are using"):
         ws.compute.get(target).detach()
+    with pytest.raises(Conflict, match="where they are"):
+        ws.compute.get(target).update(folder="/tmp/elsewhere")
     (shared / "gate").touch()
     assert [r.wait(timeout_seconds=60).status for r in runs] == ["Completed"] * 3
 

@@ -8,10 +8,11 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 #: Marks in the schema, read by whoever shows or stores options:
 #: sealed at rest, asked for and never shown; read by the client, its contents sent as another option; said once and not
-#: kept; found out by the driver itself.
+#: kept; found out by the driver itself; where its runs are, so not to be changed under them.
 SECRET: dict[str, Any] = {"secret": True}
 ONCE: dict[str, Any] = {"once": True}
 LEARNED: dict[str, Any] = {"learned": True}
+PLACE: dict[str, Any] = {"place": True}
 
 
 class SshConfig(BaseModel):
@@ -23,7 +24,7 @@ class SshConfig(BaseModel):
     port: int | None = Field(
         None, ge=1, le=65535, description="Port of its SSH server; 22 when nothing else is configured."
     )
-    username: str | None = Field(None, max_length=255, description="Who logs in there.")
+    username: str | None = Field(None, max_length=255, json_schema_extra=PLACE, description="Who logs in there.")
     password: str | None = Field(None, repr=False, json_schema_extra=SECRET, description="Password of that user.")
     private_key_file: str | None = Field(
         None, json_schema_extra={"contents_to": "private_key"}, description="File with the private key to log in with."
@@ -46,7 +47,9 @@ class SshConfig(BaseModel):
     host_key: str | None = Field(None, json_schema_extra=LEARNED, description="The host key that was accepted.")
     slots: int | None = Field(None, ge=1, description="How many runs at once; the number of its cores when not given.")
     price_per_hour: float | None = Field(None, ge=0, description="What an hour of this machine costs.")
-    folder: str | None = Field(None, description="Folder for our files there; ~/.shunter-node when not given.")
+    folder: str | None = Field(
+        None, json_schema_extra=PLACE, description="Folder for our files there; ~/.shunter-node when not given."
+    )
     python: str | None = Field(None, description="Python 3.8 or newer there, when python3 is not the one.")
     disk_limit_gb: float = Field(20, gt=0, description="How much we keep there: snapshots that were sent, at most.")
     forwarding: Literal["auto", "never"] = Field(

@@ -82,6 +82,9 @@ def update_compute(parts: Parts, workspace: str, name: str, config: Mapping[str,
     fixed = [k for k in marked(schema, "fixed") if merged.get(k) != before.get(k)]
     if fixed:
         raise Conflict(f"{fixed[0]} of {name!r} cannot be changed.", hint="Make another target, and delete this one.")
+    moved = [k for k in marked(schema, "place") if merged.get(k) != before.get(k)]
+    if moved and parts.runs.list(workspace, target=name, statuses=PLACED, limit=1):
+        raise Conflict(f"Runs are on {name!r}: {moved[0]} says where they are.", hint="Change it when they are over.")
     if any(merged.get(k) != before.get(k) for k in ("address", "port", "jump")):
         merged = {k: v for k, v in merged.items() if k not in marked(schema, "learned")}
     compute = parts.computes.update(compute.evolve(config=parts.vault.seal(schema, merged)))
