@@ -172,7 +172,8 @@ class Bench:
 
 def main() -> None:
     wanted = sys.argv[1:] or ["launch", "start", "batch", "log", "snapshot"]
-    print(f"# What Shunter takes, beside peers and limits\n\n    scripts/bench | tee docs/bench.md\n\nMade by `scripts/bench`: {len(os.sched_getaffinity(0))} cores, "
+    print("# What Shunter takes, beside peers and limits\n\n    scripts/bench | tee docs/bench.md\n")
+    print(f"Made by `scripts/bench`: {len(os.sched_getaffinity(0))} cores, "
           f"Python {sys.version.split()[0]}, load {os.getloadavg()[0]:.1f} at the start. "
           "Medians, interleaved with the limit: read the ratios.")  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:

@@ -75,7 +75,8 @@ STORIES: dict[str, Callable[[Path], str]] = {
 
 
 def main() -> int:
-    print("# What Shunter survives\n\n    scripts/soak | tee docs/soak.md\n\nMade by `scripts/soak` with real processes and `kill -9`.\n")
+    print("# What Shunter survives\n\n    scripts/soak | tee docs/soak.md\n")
+    print("Made by `scripts/soak` with real processes and `kill -9`.\n")
     print("| what | result | seconds |\n|---|---|---|", flush=True)
     bad = 0
     for name, story in STORIES.items():

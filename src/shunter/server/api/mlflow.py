@@ -42,12 +42,12 @@ async def login(server: Server, code: str = "") -> Response:
     return answer
 
 
-@router.api_route("/mlflow/{path:path}", methods=METHODS)
+@router.api_route("/mlflow/{path:path}", methods=METHODS, include_in_schema=False)
 async def for_owner(path: str, request: Request, server: Server) -> Response:
     return await _answer(server, request, path, "/mlflow/", None)
 
 
-@router.api_route("/api/v1/node/{launch_id}/mlflow/{path:path}", methods=METHODS)
+@router.api_route("/api/v1/node/{launch_id}/mlflow/{path:path}", methods=METHODS, include_in_schema=False)
 async def for_run(launch_id: str, path: str, request: Request, server: Server) -> Response:
     """The door has seen to it that the token is the one of this very run."""
     run_id, _, _ = parse_launch_id(launch_id)
