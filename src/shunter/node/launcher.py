@@ -124,7 +124,6 @@ class Launcher:
             return self._never_started(dict(script.could_not_start(error, argv, self.folder), kind="failed"))
         contract.add_to_claim(self.folder, "script %d %d" % (pid, contract.start_time(pid)))
         self.spool.mark({"started": {"at": self.began, "pid": pid}})
-        self.spool.announce()
         self._listen_to_script()
         sampler = Sampler(pid, os.path.join(self.folder, "usage"))
         status, rusage = self._watch(pid, sampler)
@@ -401,7 +400,8 @@ class Launcher:
         tries = 0
         while True:
             try:
-                contract.write_whole(os.path.join(self.folder, "outcome"), data, sync=True)
+                # Outlives kill -9 as it is; `_bring_home` syncs it when the server does not take it at once.
+                contract.write_whole(os.path.join(self.folder, "outcome"), data)
                 return
             except OSError:  # a full disk: the room kept for this is used; failing that, the outcome waits for room
                 if not self._release():
@@ -436,15 +436,26 @@ class Launcher:
                     self.spool.mark({"ended": {"at": time.time()}})
                     self.spool.push_all(None, patience)
                     self.spool.send_files(top, patience)
-            self.spool.push_all({"outcome": outcome}, patience)
+            self.spool.push_all({"outcome": outcome}, self._patience_with_server)
         except Unwanted:
             pass
         for one in (self.relay, self.mlflow):
             if one is not None:
                 one.close()
-        workfolder.remove(self.work)
         self._release()
+        # The warm parent clears the work folder away when nothing runs: removing it costs more than starting a script.
         contract.write_whole(os.path.join(self.folder, "done"), b"")
+
+    def _patience_with_server(self, tries):
+        # type: (int) -> float
+        """The server is away: from now on the outcome must outlive a power cut, too."""
+        if tries == 1:
+            fd = os.open(os.path.join(self.folder, "outcome"), os.O_RDONLY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        return patience(tries)
 
 
 if __name__ == "__main__":

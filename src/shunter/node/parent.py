@@ -6,6 +6,8 @@ itself dies, launchers and scripts go on; the next parent adopts what has no lau
 
 from __future__ import annotations
 
+import encodings.idna
+import gc
 import json
 import os
 import select
@@ -15,13 +17,16 @@ import sys
 import time
 import traceback
 
-from shunter.node import contract, launcher
+from shunter.node import contract, launcher, workfolder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional
 
 IDLE_SECONDS = 3600.0
+TIDY_SECONDS = 2.0
+TIDY_AT_LAST_SECONDS = 60.0
+KEEP_SECONDS = 86400.0
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -62,6 +67,7 @@ class Parent:
         self.connections = {}  # type: Dict[int, socket.socket]
         self.buffers = {}  # type: Dict[int, bytes]
         self.stopping = False
+        self.untidy_since = None  # type: Optional[float]
         self.wake_read, self.wake_write = os.pipe()
         os.set_blocking(self.wake_write, False)
         os.set_blocking(self.wake_read, False)
@@ -71,11 +77,14 @@ class Parent:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, self._on_term)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # What is there now is there for good: a launcher's collector must not touch, and so copy, our pages.
+        gc.collect()
+        gc.freeze()
         self._adopt_orphans()
         quiet_since = time.monotonic()
         while not self.stopping:
             waiting = [self.listener, self.wake_read, *self.connections.values()]  # type: List[Any]
-            ready = select.select(waiting, [], [], 60.0)[0]
+            ready = select.select(waiting, [], [], self._until_tidy())[0]
             for one in ready:
                 if one is self.listener:
                     connection, _ = self.listener.accept()
@@ -86,11 +95,30 @@ class Parent:
                 else:
                     self._hear(one)
             self._reap()
+            self._tidy()
             if ready or self.launchers:
                 quiet_since = time.monotonic()
             elif time.monotonic() - quiet_since > IDLE_SECONDS or not os.path.isdir(self.root):
                 return 0
         return 0
+
+    def _until_tidy(self) -> float:
+        return 60.0 if self.untidy_since is None or self.launchers else TIDY_SECONDS
+
+    def _tidy(self) -> None:
+        """Clear away what launches that are over have left, in a child with the least priority, when nothing runs."""
+        since = self.untidy_since
+        waited = since is not None and time.monotonic() - since
+        if not waited or waited < (TIDY_AT_LAST_SECONDS if self.launchers else TIDY_SECONDS):
+            return
+        self.untidy_since = None
+        if os.fork():
+            return
+        try:
+            os.nice(19)
+            clear(os.path.join(self.root, contract.LAUNCHES), time.time())
+        finally:
+            os._exit(0)
 
     def _on_term(self, *_):
         # type: (*object) -> None
@@ -164,6 +192,8 @@ class Parent:
             if not pid:
                 return
             folder = self.launchers.pop(pid, None)
+            if folder is not None and self.untidy_since is None:
+                self.untidy_since = time.monotonic()
             if folder is None:
                 self._on_orphan_ended(pid, status)
             elif status != 0 and not os.path.exists(os.path.join(folder, "done")):
@@ -190,6 +220,18 @@ class Parent:
         base = os.path.join(self.root, contract.LAUNCHES)
         folders = [os.path.join(base, name) for name in os.listdir(base)]
         return [f for f in folders if not os.path.exists(os.path.join(f, "done"))]
+
+
+def clear(launches, now):
+    # type: (str, float) -> None
+    """Work folders of launches that are home go at once; the rest, a few small files, is kept for a day."""
+    for name in os.listdir(launches):
+        folder = os.path.join(launches, name)
+        try:
+            age = now - os.stat(os.path.join(folder, "done")).st_mtime
+        except OSError:
+            continue
+        workfolder.remove(folder if age > KEEP_SECONDS else os.path.join(folder, "work"))
 
 
 def become_reaper() -> None:

@@ -43,13 +43,6 @@ class Spool:
         """A state message (`started`, `outcome`): sent with the next report, kept until it is answered."""
         self.marks.append(header)
 
-    def announce(self) -> None:
-        """Send what is marked and do not wait for the answer. A server that is away hears it later."""
-        try:
-            self.home.send([(m, b"") for m in self.marks])
-        except OSError:
-            self.home.close()
-
     def behind(self):
         # type: () -> bool
         return bool(self.marks) or any(size > self.held.get(name, 0) for name, size in self._streams())
