@@ -45,6 +45,7 @@ def _home(path: Path, patch: pytest.MonkeyPatch) -> Iterator[Path]:
 _WITH_RAY = ("drivers/cluster/", "journeys/test_documents", "journeys/test_handwriting", "azureml/test_notebooks")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With `--dist loadgroup`, the tests of a file stay together, and those of all files with Ray."""
     for item in items:
