@@ -295,7 +295,8 @@ def main() -> int:
     for name in chosen:
         BENCHES[name]()
     if target is not None:
-        head = f"# SSH machines, measured\n\n`scripts/bench_ssh.py` on {os.cpu_count()} cores, {time.strftime('%Y-%m-%d')}.\n\n"
+        head = "# SSH machines, measured\n\n    scripts/bench_ssh.py --write docs/ssh-bench.md\n\n"
+        head += f"On {os.cpu_count()} cores, {time.strftime('%Y-%m-%d')}.\n\n"
         target.write_text(
             head + "\n".join(f"\n{line}\n" if line.startswith("##") else f"- {line}" for line in lines) + "\n"
         )

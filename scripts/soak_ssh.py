@@ -103,7 +103,7 @@ def main() -> int:
             lines.append(f"- {story}, seed {seed}: {words}, {time.monotonic() - began:.0f} s")
             print(lines[-1], flush=True)
     if options.write:
-        head = "# SSH machines: what they survived\n\n"
+        head = "# SSH machines: what they survived\n\n    scripts/soak_ssh.py --write docs/ssh-soak.md\n\n"
         head += f"`scripts/soak_ssh.py`, {time.strftime('%Y-%m-%d')}: {bad} broken promises.\n\n"
         options.write.write_text(head + "\n".join(lines) + "\n")
     return 1 if bad else 0
