@@ -305,7 +305,22 @@ def site() -> Iterator[Site]:
     found.server.server_close()
 
 
-def test_a_url_is_brought_and_refused_when_it_changed(ws: shunter.Workspace, tmp_path: Path, site: Site) -> None:
+def test_a_url_that_changed_while_the_run_was_queued_is_refused(ws: shunter.Workspace, tmp_path: Path, site: Site) -> None:
+    gate = tmp_path / "gate"
+    hold = write(tmp_path / "hold", "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.02)\n")
+    slots = ws.compute.get("local").show()["capacity"]["slots"]
+    before = [ws.submit("train.py", source_directory=hold, arguments=[gate]) for _ in range(slots)]
+    run = ws.submit("train.py", source_directory=write(tmp_path / "src", SHOW_INPUTS), inputs={"u": site.url + "/new.csv"})
+    site.content, site.tag = site.content + b"3,4\n", '"2"'
+    gate.touch()
+    ws.wait([*before, run])
+    assert run.data["status"] == "Failed"
+    assert run.error is not None
+    assert run.error["code"] == "input_changed"
+    assert "ETag" in run.error["message"]
+
+
+def test_a_url_is_brought_once_and_kept_as_it_was(ws: shunter.Workspace, tmp_path: Path, site: Site) -> None:
     run = ws.submit("train.py", source_directory=write(tmp_path, SHOW_INPUTS), inputs={"u": site.url + "/t.csv"}).wait()
     assert run.logs() == "u 51 True\n"
     site.content, site.tag = site.content + b"3,4\n", '"2"'
