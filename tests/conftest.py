@@ -41,16 +41,22 @@ def _home(path: Path, patch: pytest.MonkeyPatch) -> Iterator[Path]:
         end_all(path)
 
 
-#: Tests that bring up a Ray cluster. Two at a time would starve each other on two cores, so one worker runs them all.
+#: Tests that bring up a Ray cluster: on two cores, two clusters at once starve each other.
 _WITH_RAY = ("drivers/cluster/", "journeys/test_documents", "journeys/test_handwriting", "azureml/test_notebooks")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `--dist loadgroup`, the tests of a file stay together, and those of all files with Ray."""
-    for item in items:
-        file = item.nodeid.split("::", 1)[0].removeprefix("tests/")
-        item.add_marker(pytest.mark.xdist_group("ray" if file.startswith(_WITH_RAY) else file))
+@pytest.fixture(scope="module", autouse=True)
+def _one_ray_at_a_time(request: pytest.FixtureRequest) -> Iterator[None]:
+    """One file with Ray at a time, whichever worker has it; the others wait here (their time limit does not run)."""
+    import fcntl
+    import tempfile
+
+    if not request.node.nodeid.removeprefix("tests/").startswith(_WITH_RAY):
+        yield
+        return
+    with open(os.path.join(tempfile.gettempdir(), f"shunter-ray-{os.getuid()}.lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
