@@ -17,6 +17,7 @@ import pytest
 from shunter.errors import NotFound
 from shunter.sdk.config import RunConfiguration
 from shunter.sdk.environment import Environment
+from shunter.sdk.inputs import Input
 from shunter.sdk.run import Run
 from shunter.sdk.workspace import Workspace
 from shunter.testing.containers import IMAGE, podman
@@ -248,6 +249,33 @@ def test_a_script_runs_in_a_container_and_its_record_names_the_digest(
     again = run.rerun()
     again.wait()
     assert again.details()["properties"]["environment"]["nodes"]["0"]["image_digest"] == node["image_digest"]
+
+
+def test_inputs_are_mounted_read_only_into_a_container(
+    ws: Workspace, project: Path, engine: str, tmp_path: Path
+) -> None:
+    (tmp_path / "data" / "deep").mkdir(parents=True)
+    (tmp_path / "data" / "deep" / "a.txt").write_text("in a folder")
+    (tmp_path / "one.csv").write_text("x\n1\n")
+    code = (
+        "import os, shunter.run\nfound = shunter.run.Run.get_context().input_datasets\n"
+        "print(open(found['folder'] + '/deep/a.txt').read(), open(found['file']).read().split(), os.listdir(found['there']))\n"
+        "for path in (found['folder'] + '/new', found['file'], found['there'] + '/new'):\n"
+        "    try: open(path, 'w')\n"
+        "    except OSError as error: print(error.strerror)\n"
+        "open(found['own'], 'a').write('mine')\nprint(open(found['own']).read().split())\n"
+    )
+    (project / "read.py").write_text(code)
+    inputs = {
+        "folder": tmp_path / "data", "file": tmp_path / "one.csv", "there": f"node:{tmp_path / 'data'}",
+        "own": Input(str(tmp_path / "one.csv"), mode="copy"),
+    }  # fmt: skip
+    run = submit(ws, project, "read.py", environment=Environment.from_image(IMAGE), inputs=inputs)
+    run.wait()
+    assert run.status == "Completed", log_of(run)
+    assert log_of(run).splitlines() == [
+        "in a folder ['x', '1'] ['deep']", *["Read-only file system"] * 3, "['x', '1', 'mine']",
+    ]  # fmt: skip
 
 
 def test_a_container_whose_launcher_was_killed_is_adopted_and_cleaned_up(

@@ -1,4 +1,4 @@
-"""Scripts in containers: the command line as a golden value, and the real thing with podman."""
+"""Scripts in containers: the command line as a golden value, and the real thing with podman and with Docker."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from shunter.node.environments import Unavailable
 from shunter.node.environments.container import Box, gpu_options, run_options
 from shunter.node.environments.engines import Engine
-from shunter.testing.containers import IMAGE, podman
+from shunter.testing.containers import IMAGE, docker, podman
 from shunter.testing.environments import Node
 
 PODMAN = Engine(["/usr/bin/podman"], "podman", rootless=True)
@@ -34,14 +35,20 @@ def test_the_command_line_for_podman_without_root() -> None:
     ]  # fmt: skip
 
 
-def test_the_command_line_for_docker_has_nothing_that_only_podman_knows() -> None:
+def test_the_command_line_for_docker_has_nothing_that_only_podman_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nvidia-container-cli").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
     options = run_options(DOCKER, "name", "/n/one", {}, {"gpus": 2}, 1000, 100)
     assert "--pidfile" not in options
     assert options[-2:] == ["--gpus", '"device=0,1"']
     assert options[options.index("--shm-size") + 1] == str(2 << 30)
 
 
-def test_gpu_devices_are_passed_when_the_run_asks_and_the_node_has_them(tmp_path: Path) -> None:
+def test_gpu_devices_are_passed_when_the_run_asks_and_the_node_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
         (tmp_path / name).touch()
     none: tuple[str, ...] = ()
@@ -59,6 +66,9 @@ def test_gpu_devices_are_passed_when_the_run_asks_and_the_node_has_them(tmp_path
     assert gpu_options(PODMAN, {"gpus": 2}, str(tmp_path), (str(cdi),)) == [
         "--device", "nvidia.com/gpu=0", "--device", "nvidia.com/gpu=1",
     ]  # fmt: skip
+    # Docker without NVIDIA's tools knows no GPUs, and takes their devices.
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert gpu_options(DOCKER, {"gpus": 1}, str(tmp_path), (str(cdi),)) == found
 
 
 def test_secrets_are_not_seen_among_the_arguments_and_paths_do_not_confuse_the_engine() -> None:
@@ -80,12 +90,12 @@ def test_a_node_without_an_engine_says_so(node: Node) -> None:
 # The real thing
 
 
-@pytest.fixture(scope="module")
-def engine() -> str:
-    found = podman()
-    if found is None:
-        pytest.skip("podman is not set up: scripts/parts/podman does it")
-    return found
+@pytest.fixture(scope="module", params=["podman", "docker"])
+def engine(request: pytest.FixtureRequest) -> Iterator[str]:
+    with nullcontext(podman()) if request.param == "podman" else docker() as found:
+        if found is None:
+            pytest.skip(f"{request.param} is not set up: scripts/parts/{request.param} does it")
+        yield found
 
 
 @pytest.fixture(autouse=True)
@@ -225,7 +235,10 @@ def test_what_is_missing_is_said_plainly(node: Node, engine: str, box: dict[str,
 
 @pytest.fixture
 def api(engine: str, tmp_path: Path) -> Iterator[str]:
-    """Docker's API, as podman serves it."""
+    """Docker's API, as Docker itself and podman serve it."""
+    if Path(engine).name == "docker":
+        yield f"unix://{Path(engine).parent}/docker.sock"
+        return
     path = tmp_path / "engine.sock"
     service = subprocess.Popen([engine, "system", "service", "--time=0", f"unix://{path}"], stderr=subprocess.DEVNULL)
     until = time.monotonic() + 20
@@ -255,7 +268,8 @@ def test_a_killed_container_leaves_nothing(node: Node, engine: str) -> None:
     (folder / "work" / "s.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(600)\n")
     prepared = node.prepare(spec(engine))
     assert prepared.wrap is not None
-    argv, env = prepared.wrap.command([*prepared.argv_prefix, "s.py"], dict(prepared.env))
+    variables = {**prepared.env, "SHUNTER_LAUNCH_ID": prepared.wrap.job["id"]}
+    argv, env = prepared.wrap.command([*prepared.argv_prefix, "s.py"], variables)
     child = subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     assert child.stdout.readline() == "up\n"

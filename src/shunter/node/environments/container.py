@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 
 from shunter.node.environments import Prepared, Unavailable, engines, images
 from shunter.node.environments.in_image import EnvironmentInImage
@@ -20,6 +21,8 @@ SHM_BYTES = 2 << 30
 _ENGINES_OWN = (
     "PATH", "HOME", "TMPDIR", "LD_", "XDG_", "CONTAINER", "DOCKER_", "STORAGE_", "BUILDAH_", "PODMAN_", "PYTHON",
 )  # fmt: skip
+#: What Docker's own option for GPUs needs; without it the devices are passed as they are.
+_NVIDIA_TOOLS = ("nvidia-container-runtime-hook", "nvidia-container-toolkit", "nvidia-container-cli")
 
 
 def prepare_container(work):
@@ -164,9 +167,9 @@ def gpu_options(engine, limits, dev="/dev", cdi=("/etc/cdi", "/var/run/cdi")):
     if not count:
         return []
     ids = [str(i) for i in limits.get("gpu_ids") or range(count)]
-    if engine.kind == "docker":
+    if engine.kind == "docker" and any(shutil.which(name) for name in _NVIDIA_TOOLS):
         return ["--gpus", '"device=' + ",".join(ids) + '"']
-    if any(os.path.isdir(d) and any("nvidia" in n for n in os.listdir(d)) for d in cdi):
+    if engine.kind == "podman" and any(os.path.isdir(d) and any("nvidia" in n for n in os.listdir(d)) for d in cdi):
         return [x for i in ids for x in ("--device", "nvidia.com/gpu=" + i)]
     nodes = ["nvidia" + i for i in ids] + ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset"]
     there = [n for n in nodes if os.path.exists(os.path.join(dev, n))]
