@@ -47,6 +47,7 @@ def print_run(run: dict[str, Any], files: Sequence[dict[str, Any]]) -> None:
             "Submitted": f"{local_time(run['submitted_at'])}, {ago(run['submitted_at'])}",
             "Waited": duration(between(run["submitted_at"], run["started_at"])),
             "Took": _took(run),
+            "Cost": _cost(run),
             "CPU": _cpu(usage),
             "Memory": _memory(usage),
             "Attempts": _attempts(run),
@@ -123,6 +124,13 @@ def _git(git: dict[str, Any] | None) -> str:
         return ""
     dirty = ", with changes" if git.get("dirty") else ""
     return f"{git['commit'][:12]}" + (f" on {git['branch']}" if git.get("branch") else "") + dirty
+
+
+def _cost(run: dict[str, Any]) -> str:
+    """In whatever the owner of the target counts; to four digits, since runs may be short."""
+    if run.get("cost") is None:
+        return ""
+    return f"{run['cost']:.4g} ({run['usage']['price_per_hour']:g} an hour)"
 
 
 def _cpu(usage: dict[str, Any]) -> str:

@@ -130,6 +130,7 @@ class Capacity:
     memory_bytes: int = 0
     why: str = ""
     whole_nodes: bool = False  # a run that does not say how much it needs takes whole nodes
+    price_per_hour: float | None = None  # of one node; None: nobody said
 
 
 class Driver(Protocol):

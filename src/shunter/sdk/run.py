@@ -59,6 +59,12 @@ class Run:
         return found
 
     @property
+    def cost(self) -> float | None:
+        """What it cost, when it is over and its target has a price; see `price_per_hour` of the target."""
+        found: float | None = self.data["cost"]
+        return found
+
+    @property
     def status(self) -> str:
         """The state now: asks the server unless the run is over."""
         if not self.is_over:

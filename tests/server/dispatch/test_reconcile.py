@@ -201,3 +201,22 @@ def test_why_says_when_a_run_can_never_start() -> None:
     why = explain(a_run(Status.QUEUED, attempt=0, slots=9), [], Pool(Capacity(slots=2)), 0, "", 5.0)
     assert not why.can_start
     assert why.would_help == ("Submit it again with --cpus 2.",)
+
+
+def test_a_run_pays_for_all_its_attempts_at_the_price_that_was_there_when_each_began() -> None:
+    started = begin_attempt(a_run(Status.QUEUED, attempt=0, max_attempts=2), 0.0, lambda _: {}, price_per_hour=3600.0).run
+    first = a_launch(started_at=4.0)
+    lost = reconcile.on_sign(started, first, [first], Gone("gone"), 0.0, 10.0)
+    assert lost.run is not None
+    assert lost.run.usage == {"price_per_hour": 3600.0, "cost": 6.0}
+    again = begin_attempt(lost.run, 20.0, lambda _: {}, price_per_hour=7200.0).run
+    second = a_launch(attempt=2, started_at=5.0)
+    over = reconcile.on_outcome(again, second, [second], GOOD, 10.0)
+    assert over.run is not None
+    assert over.run.usage == {"price_per_hour": 7200.0, "cost": 14.0}
+
+
+def test_a_run_on_a_target_without_a_price_has_no_cost() -> None:
+    change = reconcile.on_outcome(a_run(), a_launch(), [a_launch()], GOOD, 10.0)
+    assert change.run is not None
+    assert "cost" not in change.run.usage

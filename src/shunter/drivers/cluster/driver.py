@@ -66,7 +66,7 @@ class ClusterDriver:
     def capacity(self) -> Capacity:
         return Capacity(
             slots=self.size.cpus, nodes=self.config.max_nodes, gpus=int(self.size.gpus),
-            memory_bytes=self.size.memory_bytes, whole_nodes=True,
+            memory_bytes=self.size.memory_bytes, whole_nodes=True, price_per_hour=self._rate(),
         )  # fmt: skip
 
     async def probe(self) -> Facts:
@@ -89,16 +89,22 @@ class ClusterDriver:
             "pool": self.config.pool,
             "simulated": self.config.pool == "local",
         }
-        rate = self.config.price_per_hour
-        if rate is None:
-            rate = 0.0 if self.config.pool == "local" else (price.usd_per_hour if price else None)
-        details["usd_per_node_hour"] = rate
+        details["usd_per_node_hour"] = self._rate()
         details["list_usd_per_hour"] = price.usd_per_hour if price else None
         gpus = tuple({"model": self.size.gpu_model} for _ in range(int(self.size.gpus)))
         return Facts(
             hostname=socket.gethostname(), system=f"{os.uname().sysname} {os.uname().release}", cpus=self.size.cpus,
             memory_bytes=self.size.memory_bytes, gpus=gpus, python=sys.version.split()[0], details=details,
         )  # fmt: skip
+
+    def _rate(self) -> float | None:
+        """What a node costs in an hour: the owner's word, else the list price; a simulated one costs nothing."""
+        if self.config.price_per_hour is not None:
+            return self.config.price_per_hour
+        if self.config.pool == "local":
+            return 0.0
+        price = self.size.price(self.config.region)
+        return price.usd_per_hour if price else None
 
     # The five verbs.
 

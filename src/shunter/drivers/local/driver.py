@@ -52,7 +52,7 @@ class LocalDriver:
         self._slots = self.config.slots or len(os.sched_getaffinity(0))
 
     def capacity(self) -> Capacity:
-        return Capacity(slots=self._slots, memory_bytes=_memory_bytes())
+        return Capacity(slots=self._slots, memory_bytes=_memory_bytes(), price_per_hour=self.config.price_per_hour)
 
     async def probe(self) -> Facts:
         return Facts(

@@ -57,6 +57,7 @@ class SshDriver:
             gpus=len(self.facts.get("gpus") or ()),
             memory_bytes=int(self.facts.get("memory_bytes") or 0),
             why=str(details.get("why") or ""),
+            price_per_hour=self.config.price_per_hour,
         )
 
     # Attaching

@@ -47,6 +47,7 @@ def run_wire(run: Run) -> dict[str, Any]:
         "parent_id": run.parent_id,
         "config": {k: _shown(k, v) for k, v in run.config.items() if k != "secrets"},
         "usage": dict(run.usage),
+        "cost": run.usage.get("cost"),
         "version": run.version,
     }
 

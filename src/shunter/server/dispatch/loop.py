@@ -257,7 +257,10 @@ class Dispatcher:
         begun: list[Start] = []
         for run in choose(self.store.queued(*key, limit=min(pool.free, 64)), pool):
             provision = f"Nodes of {run.target} are being found for it." if isinstance(driver, Scaling) else ""
-            start = begin_attempt(run, now, lambda launch_id: _handle(driver, launch_id), self.needs(run), provision=provision)
+            start = begin_attempt(
+                run, now, lambda launch_id: _handle(driver, launch_id), self.needs(run),
+                provision=provision, price_per_hour=capacity.price_per_hour,
+            )  # fmt: skip
             try:
                 written = self.store.apply(start.run, start.before, start.launches, start.events)
             except StaleState:

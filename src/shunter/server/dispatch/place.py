@@ -67,11 +67,12 @@ def gpus_of(run: Run) -> int:
 
 def begin_attempt(
     run: Run, now: float, handle: Callable[[str], Mapping[str, Any]], prepare: str = "", nodes: Sequence[str] = (),
-    provision: str = "",
+    provision: str = "", price_per_hour: float | None = None,
 ) -> Start:  # fmt: skip
     """The intent to start a run: the next attempt with one launch for each node.
 
-    `prepare`: what must be made first; `provision`: whose nodes must be found first.
+    `prepare`: what must be made first; `provision`: whose nodes must be found first; the price is that of now, whatever it
+    becomes later.
     """
     attempt = run.attempt + 1
     launches = tuple(
@@ -88,7 +89,8 @@ def begin_attempt(
     )
     to = Status.PREPARING if prepare else Status.PROVISIONING if provision else Status.STARTING
     reason = prepare or provision or f"Attempt {attempt} is being started on {run.target}."
-    moved, event = move(run, to, now, reason, attempt=attempt, data={"attempt": attempt})
+    usage = dict(run.usage) if price_per_hour is None else {**run.usage, "price_per_hour": price_per_hour}
+    moved, event = move(run, to, now, reason, attempt=attempt, usage=usage, data={"attempt": attempt})
     return Start(moved, run, launches, (event,))
 
 

@@ -204,7 +204,10 @@ def _lost(run: Run, changed: Launch, gang: Sequence[Launch], lost: Launch, now: 
     again = run.attempt < (run.max_attempts if ran else max(run.max_attempts, FREE_ATTEMPTS))
     if again:
         reason = f"Attempt {run.attempt} was lost ({lost.evidence}); a new one is queued."
-        moved, event = move(run, Status.QUEUED, now, reason, data={"attempt": run.attempt, "evidence": lost.evidence})
+        moved, event = move(
+            run, Status.QUEUED, now, reason,
+            usage={**run.usage, **_paid(run, gang, now)}, data={"attempt": run.attempt, "evidence": lost.evidence},
+        )  # fmt: skip
         return Change(moved, (changed,), (event,))
     error = RunError(
         "node_lost",
@@ -220,7 +223,7 @@ def _finish(
 ) -> Change:  # fmt: skip
     starts = [m.started_at for m in gang if m.started_at is not None]
     ends = [m.ended_at for m in gang if m.ended_at is not None]
-    usage = gang[0].outcome.usage if gang[0].outcome else {}
+    usage = {**(gang[0].outcome.usage if gang[0].outcome else {}), **_paid(run, gang, now)}
     moved, event = move(
         run, to, now, reason,
         exit_code=exit_code, error=error, ended_at=max(ends) if ends else now,
@@ -228,6 +231,16 @@ def _finish(
         usage=usage, data={"exit_code": exit_code, "attempt": run.attempt},
     )  # fmt: skip
     return Change(moved, (changed,), (event,))
+
+
+def _paid(run: Run, gang: Sequence[Launch], now: float) -> dict[str, float]:
+    """What all attempts cost, with this one over: hours on its nodes by their price, whoever else was there."""
+    price = run.usage.get("price_per_hour")
+    if price is None:
+        return {}
+    seconds = sum(max(0.0, (m.ended_at or now) - m.started_at) for m in gang if m.started_at is not None)
+    cost = float(run.usage.get("cost") or 0.0) + seconds / 3600 * float(price)
+    return {"price_per_hour": price, "cost": round(cost, 6)}
 
 
 def _back_to_life(run: Run, launch: Launch, now: float) -> Change:

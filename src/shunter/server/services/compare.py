@@ -34,7 +34,7 @@ def compare_runs(parts: Parts, run_ids: Sequence[str]) -> dict[str, Any]:
         "configuration": rows_that_differ([_configuration(run) for run in runs]),
         "metrics": _metrics(parts, runs),
         "time": rows_that_differ([_times(run) for run in runs], always=True),
-        "cost": rows_that_differ([_cost(parts, run) for run in runs], always=True),
+        "cost": rows_that_differ([{"cost": run.usage.get("cost")} for run in runs], always=True),
     }
     code = [diff_of(parts, runs[0].snapshot_id, run.snapshot_id) for run in runs[1:]]
     same = {k for k, rows in sections.items() if all(row["same"] for row in rows)}
@@ -180,15 +180,3 @@ def _times(run: Run) -> dict[str, Any]:
         "cpu seconds": run.usage.get("cpu_seconds"),
         "peak working set (MiB)": None if peak is None else peak >> 20,
     }
-
-
-def _cost(parts: Parts, run: Run) -> dict[str, Any]:
-    cost = run.usage.get("cost")
-    if cost is None:
-        try:
-            price = parts.computes.get(run.workspace, run.target).config.get("price_per_hour")
-        except Exception:
-            price = None
-        if price is not None and run.started_at and run.ended_at:
-            cost = round((run.ended_at - run.started_at) / 3600 * float(price) * run.node_count, 6)
-    return {"cost": cost}
