@@ -147,8 +147,10 @@ class Machine:
 
     def _write_disk(self) -> None:
         etc = self.folder / "etc"
-        for path in (etc, self.home / ".ssh", self.folder / "run"):
+        for path in (self.home / ".ssh", self.folder / "run"):
             path.mkdir(parents=True, exist_ok=True)
+        # All of it: a single file bound over /etc/passwd falls off when somebody on the host adds a user.
+        self._run("cp", "-aT", "/etc", str(etc))
         self.folder.chmod(0o755)
         (self.folder / "home").chmod(0o755)
         for name, host in (("id", self.key), ("hostkey", self.folder / "hostkey")):
@@ -185,7 +187,7 @@ _INIT = """
 set -e
 mount -t proc proc /proc
 mount --bind {f}/boot_id /proc/sys/kernel/random/boot_id
-for name in passwd group shadow; do mount --bind {f}/etc/$name /etc/$name; done
+mount --bind {f}/etc /etc
 mount --bind {f}/home /home
 mount --bind {f}/run /run
 mkdir -p /run/sshd
