@@ -14,9 +14,9 @@ from shunter.advisor.gpus import (
     find_gpu,
     gpu_facts,
     predict_more_gpus,
-    predict_other_gpu,
     where_scaling_stops,
 )
+from shunter.advisor.other_gpu import predict_other_gpu
 from shunter.advisor.placement import Placement, StepTime, learn_placement, predict_step_time
 from shunter.advisor.values import Estimate
 
@@ -52,6 +52,15 @@ def test_the_data_sheet_alone_gives_a_wide_answer() -> None:
     found = predict_other_gpu(GpuRun("k80", 2.0), "v100", ())
     assert "data sheet only" in found.notes
     assert found.low < 2 * 3.75 < found.high
+
+
+def test_many_small_items_keep_the_host_busy_whatever_the_gpu() -> None:
+    few = predict_other_gpu(GpuRun("k80", 2.0, batch_size=32), "v100", gpu_examples())
+    many = predict_other_gpu(GpuRun("k80", 2.0, batch_size=9000), "v100", gpu_examples())
+    assert few.median > 4.5
+    assert 1.9 < many.median < 4
+    with pytest.raises(BadMeasurement):
+        GpuRun("k80", 2.0, batch_size=0)
 
 
 def test_more_gpus_from_one_and_two() -> None:

@@ -24,9 +24,10 @@ from shunter.advisor.errors import (
     UnknownFact,
 )
 from shunter.advisor.forecast import Forecast, SizeForecast, forecast_sizes, points_on
-from shunter.advisor.gpus import GpuRun, predict_more_gpus, predict_other_gpu, where_scaling_stops
+from shunter.advisor.gpus import GpuRun, predict_more_gpus, where_scaling_stops
 from shunter.advisor.machines import Pick, pick_machine, predict_machines
 from shunter.advisor.memory import MemoryForecast, MemorySample, predict_peak_memory
+from shunter.advisor.other_gpu import predict_other_gpu
 from shunter.advisor.placement import Placement, StepTime, predict_step_time
 from shunter.advisor.priors import Examples, packaged_examples
 from shunter.advisor.rules import Reason, reasons_for

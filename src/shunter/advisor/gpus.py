@@ -1,4 +1,4 @@
-"""Training throughput on another GPU type, and on more GPUs, from the few that were tried."""
+"""GPUs of the data sheet, and training throughput on more of them from the few that were tried."""
 
 from __future__ import annotations
 
@@ -14,12 +14,8 @@ import numpy as np
 
 from shunter.advisor.errors import TooFewProbes, UnknownFact
 from shunter.advisor.process import Process, fit_process
-from shunter.advisor.similar import weighted_median
 from shunter.advisor.values import Array, Estimate, estimate_from_log, positive
 
-# How far apart two upgrades still teach each other: log step time, log data-sheet ratio, compute against bandwidth.
-TYPE_WIDTHS = np.array([0.7, 0.4, 0.4])
-TYPE_WIDENING = 1.75
 # What a doubling of GPUs loses, and how much of the loss seen so far each further doubling repeats.
 LOSS_PER_DOUBLING, LOSS_GOES_ON = 0.1, 0.2
 
@@ -37,16 +33,22 @@ class Gpu:
 
 @dataclass(frozen=True)
 class GpuRun:
-    """Measured training: steps per second on so many GPUs, all steps of all GPUs counted."""
+    """Measured training: steps per second on so many GPUs, all steps of all GPUs counted.
+
+    `batch_size` is the number of items per step and GPU, None when it is not known.
+    """
 
     gpu: str
     steps_per_second: float
     gpus: int = 1
     one_server: bool = True
+    batch_size: float | None = None
 
     def __post_init__(self) -> None:
         positive(self.steps_per_second, "steps_per_second")
         positive(self.gpus, "gpus")
+        if self.batch_size is not None:
+            positive(self.batch_size, "batch_size")
 
 
 @dataclass(frozen=True)
@@ -88,23 +90,6 @@ def find_gpu(name: str) -> Gpu:
     raise UnknownFact(f"GPU {name} is not on the data sheet", hint=f"Known are {', '.join(sorted(facts))}.")
 
 
-def predict_other_gpu(run: GpuRun, gpu: str, examples: Sequence[GpuExample]) -> Estimate:
-    """Steps per second on one GPU of another type, from one run on one GPU."""
-    source, target = find_gpu(run.gpu), find_gpu(gpu)
-    if source.model == target.model:
-        return estimate_from_log(math.log(run.steps_per_second), 0.03)
-    row = _type_features(run.steps_per_second / run.gpus, source, target)
-    rate, both = math.log(run.steps_per_second / run.gpus), float(row[1])
-    rows, exponents = _pairs(tuple(sorted(examples, key=lambda example: example.fingerprint)))
-    if len(rows) < 6:
-        return estimate_from_log(rate + 0.75 * both, 0.5, notes=("data sheet only",))
-    weights = np.exp(-0.5 * (((rows - row) / TYPE_WIDTHS) ** 2).sum(axis=1))
-    weights = weights / weights.max() + 1e-3
-    exponent = float(weighted_median(exponents[:, None], weights)[0])
-    spread = float(weighted_median(np.abs(exponents - exponent)[:, None], weights)[0])
-    return estimate_from_log(rate + exponent * both, max(1.4826 * spread, 0.3) * abs(both) * TYPE_WIDENING)
-
-
 def predict_more_gpus(runs: Sequence[GpuRun], gpus: int, examples: Sequence[GpuExample]) -> Estimate:
     """Steps per second on `gpus` GPUs of the same type and placement, from runs on fewer."""
     tried = sorted({run.gpus: run for run in runs if run.gpus < gpus or run.gpus == 1}.values(), key=lambda r: r.gpus)
@@ -130,29 +115,6 @@ def where_scaling_stops(estimates: Sequence[tuple[int, Estimate]], worth: float 
             break
         best = many
     return best
-
-
-def _type_features(steps_per_second: float, source: Gpu, target: Gpu) -> Array:
-    compute = math.log(target.fp32_tflops / source.fp32_tflops)
-    memory = math.log(target.bandwidth_gb_per_second / source.bandwidth_gb_per_second)
-    both = 0.5 * (compute + memory)
-    # A short step is mostly waiting for the host, whatever the GPU: this is what the step time tells.
-    return np.array([-math.log(steps_per_second), both, compute - memory])
-
-
-@lru_cache(maxsize=64)
-def _pairs(examples: tuple[GpuExample, ...]) -> tuple[Array, Array]:
-    """Every upgrade that was measured: its features, and the log speed-up per log of the data-sheet ratio."""
-    rows, exponents = [], []
-    for example in examples:
-        single = {run.gpu: run.steps_per_second for run in example.runs if run.gpus == 1}
-        for source in sorted(single):
-            for target in sorted(single):
-                row = _type_features(single[source], find_gpu(source), find_gpu(target))
-                if row[1] > 0.2:
-                    rows.append(row)
-                    exponents.append(math.log(single[target] / single[source]) / float(row[1]))
-    return np.array(rows), np.array(exponents)
 
 
 def _count_features(tried: Sequence[GpuRun], gpus: int) -> tuple[Array, float]:

@@ -10,10 +10,12 @@ import numpy as np
 from shunter.advisor.counts import predict_at_count
 from shunter.advisor.evaluate import training
 from shunter.advisor.evaluate.results import Case, Result, checked, summed_up
-from shunter.advisor.gpus import find_gpu, predict_more_gpus, predict_other_gpu
+from shunter.advisor.gpus import find_gpu, predict_more_gpus
+from shunter.advisor.other_gpu import predict_other_gpu
 from shunter.advisor.placement import predict_step_time
 from shunter.advisor.priors import Examples, others
 from shunter.advisor.samples import predict_full_time
+from shunter.advisor.values import Estimate
 
 
 def samples(folder: Path, pool: Examples) -> list[Result | None]:
@@ -37,6 +39,7 @@ def samples(folder: Path, pool: Examples) -> list[Result | None]:
 def gpu_types(folder: Path, pool: Examples) -> list[Result | None]:
     """V100 from one K80 run, and eight GPUs from one and two; other models known."""
     types: list[Case] = []
+    rates: list[float] = []
     sheet: list[float] = []
     counts: list[Case] = []
     ideal: list[float] = []
@@ -45,9 +48,13 @@ def gpu_types(folder: Path, pool: Examples) -> list[Result | None]:
         single = {run.gpu: run for run in example.runs if run.gpus == 1}
         if "k80" in single and "v100" in single:
             truth = single["v100"].steps_per_second
-            types.append(checked(example.fingerprint, predict_other_gpu(single["k80"], "v100", known), truth))
+            found = predict_other_gpu(single["k80"], "v100", known)
+            # Time per step, as Habitat and the data-sheet baselines are counted; throughput is given beside it.
+            step = Estimate(1 / found.median, 1 / found.high, 1 / found.low)
+            types.append(checked(example.fingerprint, step, 1 / truth))
+            rates.append(abs(found.median / truth - 1))
             ratio = find_gpu("v100").bandwidth_gb_per_second / find_gpu("k80").bandwidth_gb_per_second
-            sheet.append(abs(single["k80"].steps_per_second * ratio / truth - 1))
+            sheet.append(abs(truth / (single["k80"].steps_per_second * ratio) - 1))
         for gpu in sorted({run.gpu for run in example.runs}):
             for together in (True, False):
                 runs = {r.gpus: r for r in example.runs if r.gpu == gpu and r.one_server == together}
@@ -57,8 +64,9 @@ def gpu_types(folder: Path, pool: Examples) -> list[Result | None]:
                     ideal.append(abs(4 * runs[2].steps_per_second / truth - 1))
     return [
         summed_up(
-            "Gavel V100 from one K80 run", "every batch size is a case; other models known", types,
-            published="bandwidth ratio 39", bar=0.20, baselines={"bandwidth ratio": float(np.mean(sheet or [0]))},
+            "Gavel V100 from one K80 run", "time per step; every batch size is a case; other models known", types,
+            published="bandwidth ratio 39", bar=0.20,
+            baselines={"bandwidth ratio": float(np.mean(sheet or [0])), "ours in steps/s": float(np.mean(rates or [0]))},
         ),
         summed_up(
             "Gavel 8 GPUs from 1 and 2", "same GPU and placement; other models known", counts,

@@ -60,7 +60,13 @@ def read_gpus(folder: Path) -> list[GpuExample]:
     for path in sorted(folder.glob("*.csv")):
         for key, rows in sorted(group_rows(read_table(path), "model", "batch_size").items()):
             runs = tuple(
-                GpuRun(r["gpu"], number(r, "steps_per_s"), int(number(r, "n_gpus")), r["consolidated"] == "1")
+                GpuRun(
+                    r["gpu"],
+                    number(r, "steps_per_s"),
+                    int(number(r, "n_gpus")),
+                    r["consolidated"] == "1",
+                    number(r, "batch_size") if number(r, "batch_size") > 0 else None,
+                )
                 for r in rows
                 if number(r, "steps_per_s") > 0
             )
