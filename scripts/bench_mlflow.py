@@ -2,7 +2,8 @@
 
     .venv/bin/python scripts/bench_mlflow.py [--calls 150] [--batches 15] [--rounds 5]
 
-One process logs to both in turns, so that both meet the same machine; the medians of all rounds are compared.
+One process logs to both in turns, so that both meet the same machine; the medians of all rounds are compared. A third
+one, which answers at once and keeps nothing, shows what the client itself takes: nobody can be quicker.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ LOGGING = """
 import json, os, sys, time
 import mlflow
 from mlflow.entities import Metric
-theirs, calls, batches, rounds = sys.argv[1], *map(int, sys.argv[2:5])
+theirs, nothing, calls, batches, rounds = *sys.argv[1:3], *map(int, sys.argv[3:6])
 found = {"calls": {}, "points": {}}
 sides = {"ours": (mlflow.MlflowClient(), os.environ["MLFLOW_RUN_ID"])}
 client = mlflow.MlflowClient(theirs)
 sides["mlflow server"] = (client, client.create_run("0").info.run_id)
+sides["nothing"] = (mlflow.MlflowClient(nothing), "0" * 32)
 for turn in range(-1, rounds):
     for side, (client, run) in sides.items():
         began = time.perf_counter()
@@ -47,6 +49,25 @@ for turn in range(-1, rounds):
 print("FOUND " + json.dumps(found))
 """
 
+#: Answers every call with an empty object.
+NOTHING = """
+import socket
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+while True:
+    connection, data = listener.accept()[0], b""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    while True:
+        more = connection.recv(1 << 20)
+        if not more:
+            break
+        data += more
+        top, end, body = data.partition(b"\\r\\n\\r\\n")
+        if end and len(body) >= int(top.lower().partition(b"content-length:")[2].split(b"\\r\\n")[0]):
+            connection.sendall(b"HTTP/1.1 200 -\\r\\nContent-Type: application/json\\r\\nContent-Length: 2\\r\\n\\r\\n{}")
+            data = b""
+"""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser()
@@ -58,25 +79,30 @@ def main() -> None:
     os.environ["SHUNTER_HOME"] = str(folder / "home")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # whoever is told to stop leaves nothing running
     server, url = start_theirs(folder)
+    answerer = subprocess.Popen([sys.executable, "-c", NOTHING], stdout=subprocess.PIPE)
     try:
+        assert answerer.stdout is not None
+        nothing = f"http://127.0.0.1:{int(answerer.stdout.readline())}"
         (folder / "script").mkdir()
         (folder / "script" / "train.py").write_text(LOGGING)
-        found = log_to_both(folder, url, options)
+        found = log_to_both(folder, [url, nothing], options)
     finally:
+        answerer.kill()
+        answerer.wait()
         end(server)
         shutil.rmtree(folder, ignore_errors=True)
     for what, unit in (("calls", "log_metric calls/s"), ("points", "points/s in batches of 1,000")):
-        one, other = (statistics.median(found[what][side]) for side in ("ours", "mlflow server"))
-        print(f"{unit:32} ours {one:10,.0f}   mlflow server {other:10,.0f}   {one / other:5.1f} x")
+        one, other, most = (statistics.median(found[what][side]) for side in ("ours", "mlflow server", "nothing"))
+        print(f"{unit:28} ours {one:8,.0f}   mlflow server {other:8,.0f}   {one / other:5.1f} x   most possible {most:8,.0f}")
 
 
-def log_to_both(folder: Path, theirs: str, options: argparse.Namespace) -> dict[str, dict[str, list[float]]]:
+def log_to_both(folder: Path, others: list[str], options: argparse.Namespace) -> dict[str, dict[str, list[float]]]:
     import shunter
     from shunter.testing.house import House
 
     try:
         ws = shunter.Workspace.from_config()
-        arguments = [theirs, str(options.calls), str(options.batches), str(options.rounds)]
+        arguments = [*others, str(options.calls), str(options.batches), str(options.rounds)]
         run = ws.submit("train.py", source_directory=folder / "script", arguments=arguments).wait(raise_on_error=True)
         logged = len(run.metrics("loss")["loss"])
         assert logged == options.calls * options.rounds + 5, f"{logged} points came home"

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from shunter.node import mlflow_words as words
+from shunter.node.mlflow_batch import quick_batch
 from shunter.node.mlflow_relay import MlflowRelay
+from shunter.node.variables import past_proxies
 
 RUN = "ab" * 16
 API = "/api/2.0/mlflow/"
@@ -59,6 +61,62 @@ def test_what_is_logged_is_in_the_spool_when_it_is_answered(connection: http.cli
     found = lines(tmp_path)
     assert found[0] == {"n": "loss", "v": 0.5, "t": 1700000000.123, "s": 7}
     assert [repr(line["v"]) for line in found[1:]] == ["nan", "inf", "2.0"]
+
+
+def test_a_batch_is_kept_the_same_whichever_way_it_is_read(connection: http.client.HTTPConnection, tmp_path: Path) -> None:
+    values = [0.5, -1e-05, 1e300, 3.0, 123456.789e10]
+    points = [{"key": "x y", "value": v, "timestamp": 1700000000120 + i, "step": i - 2} for i, v in enumerate(values)]
+    batch = json.dumps({"run_id": RUN, "metrics": points}).encode()
+    assert quick_batch(batch, RUN) is not None
+    assert call(connection, "POST", "runs/log-batch", batch) == (200, {})
+    quick = lines(tmp_path)
+    assert call(connection, "POST", "runs/log-batch", {"metrics": points, "run_id": RUN}) == (200, {})
+    assert lines(tmp_path)[len(quick) :] == quick
+    assert [line["v"] for line in quick] == values
+    assert quick[1] == {"n": "x y", "v": -1e-05, "t": 1700000000.121, "s": -1}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"key": 'a"b'}, {"key": "a\nb"}, {"key": "ä"}, {"value": "NaN"}, {"value": 5}, {"step": "7"}, {"timestamp": 12},
+        {"model_id": "m-1"}, {"key": "a\\"}, {"value": None}, {"step": 10**20},
+    ],
+)  # fmt: skip
+def test_a_batch_that_is_out_of_the_usual_is_read_the_long_way(change: dict[str, Any]) -> None:
+    point = {"key": "x", "value": 0.5, "timestamp": 1700000000120, "step": 1}
+    usual = json.dumps({"run_id": RUN, "metrics": [point, point]})
+    assert quick_batch(usual.encode(), RUN) is not None
+    assert quick_batch(json.dumps({"run_id": RUN, "metrics": [point, {**point, **change}]}).encode(), RUN) is None
+    others: list[dict[str, Any]] = [{"tags": []}, {"params": [{"key": "a", "value": "b"}]}]
+    for more in others:
+        assert quick_batch(json.dumps({"run_id": RUN, "metrics": [point], **more}).encode(), RUN) is None
+    for bad in (usual[:-1], usual + "x", usual.replace("[{", "[x{"), usual.replace("},", "} 1,"), "", "[]", "{}"):
+        assert quick_batch(bad.encode(), RUN) is None, bad
+
+
+def test_a_batch_of_a_nested_run_says_so(connection: http.client.HTTPConnection, tmp_path: Path) -> None:
+    _, made = call(connection, "POST", "runs/create", {"run_name": "inner"})
+    inner = made["run"]["info"]["run_id"]
+    batch = {"run_id": inner, "metrics": [{"key": "x", "value": 0.5, "timestamp": 1700000000120, "step": 1}]}
+    assert call(connection, "POST", "runs/log-batch", batch) == (200, {})
+    assert lines(tmp_path)[1] == {"n": "x", "v": 0.5, "t": 1700000000.12, "s": 1, "r": inner}
+    other = {**batch, "run_id": "cd" * 16}
+    assert call(connection, "POST", "runs/log-batch", other)[0] == 503  # it goes on to the server, which refuses it
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, {"NO_PROXY": "127.0.0.1"}),
+        ({"no_proxy": "here"}, {"no_proxy": "here,127.0.0.1"}),
+        ({"NO_PROXY": "*"}, {"NO_PROXY": "*"}),
+        ({"NO_PROXY": "a", "no_proxy": "127.0.0.1"}, {"NO_PROXY": "a,127.0.0.1", "no_proxy": "127.0.0.1"}),
+    ],
+)
+def test_no_proxy_stands_between_a_script_and_its_relay(before: dict[str, str], after: dict[str, str]) -> None:
+    past_proxies(before)
+    assert before == after
 
 
 def test_points_that_are_logged_again_for_a_model_are_there_once(connection: http.client.HTTPConnection, tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ def variables(job, folder, inherit, prepared, tracking, given):
     env.update(prepared)
     env.update(tracking)
     env.update(job.get("env") or {})
+    if tracking:
+        past_proxies(env)
     client = os.path.join(os.path.dirname(os.path.abspath(__file__)), "client")
     env["PYTHONPATH"] = client + (os.pathsep + env["PYTHONPATH"] if env.get("PYTHONPATH") else "")
     for name in _OF_THE_RUN:
@@ -38,3 +40,12 @@ def variables(job, folder, inherit, prepared, tracking, given):
         env["SHUNTER_TAGS"] = json.dumps(job["tags"])
     env.update(given)
     return env
+
+
+def past_proxies(env):
+    # type: (Dict[str, str]) -> None
+    """The relay is on the loopback: no proxy leads there. (Knowing so also saves MLflow's client a tenth of each call.)"""
+    for name in [n for n in ("no_proxy", "NO_PROXY") if env.get(n)] or ["NO_PROXY"]:
+        known = [one.strip() for one in env.get(name, "").split(",") if one.strip()]
+        if "*" not in known and "127.0.0.1" not in known:
+            env[name] = ",".join([*known, "127.0.0.1"])
