@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shunter.node import contract
+from shunter.node import contract, housekeeping
 from shunter.node.store import Store
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
@@ -76,7 +76,7 @@ def test_above_the_limit_the_longest_unused_goes_and_what_is_in_use_stays(tmp_pa
     launch = tmp_path / "launches" / "0.1.0"
     launch.mkdir(parents=True)
     (launch / "job.json").write_text(json.dumps({"snapshot_id": "s0"}))
-    assert store.tidy(2500)["freed_bytes"] == 1000
+    assert housekeeping.free(str(tmp_path), store, [], 2500) == {"freed_bytes": 1000, "kept_bytes": 2000}
     assert [store.use_layout(f"s{n}") is not None for n in range(3)] == [True, False, True]
     assert store.lacking([A, B, C]) == [B]
     assert Store(str(tmp_path)).lacking([A, B, C]) == [B]

@@ -21,7 +21,7 @@ import sys
 import time
 import zlib
 
-from shunter.node import contract, gpus, machine, signs
+from shunter.node import contract, gpus, housekeeping, machine, signs
 from shunter.node.courier import Courier
 from shunter.node.store import Store
 from shunter.node.workfolder import kept_files
@@ -36,6 +36,7 @@ PARENT_START_SECONDS = 10.0
 ENDPOINT = "endpoint.json"
 MOST_FETCH_BYTES = 4 << 20
 END_SECONDS = 5.0
+LATER = None  # type: Optional[Answer]
 
 
 def main(root, mark):
@@ -53,13 +54,14 @@ class Agent:
         self.store = Store(root)
         self.courier = None  # type: Optional[Courier]
         self.buffer = bytearray()
+        self.chores = {}  # type: Dict[int, Chore]
         self._parent = None  # type: Optional[socket.socket]
 
     def serve(self, mark):
         # type: (str) -> None
         os.write(1, ("\n" + mark + json.dumps({"ready": contract.VERSION, "time": time.time()}) + "\n").encode())
         while True:
-            sources = [0, *(self.courier.sockets() if self.courier else [])]  # type: List[Any]
+            sources = [0, *self.chores, *(self.courier.sockets() if self.courier else [])]  # type: List[Any]
             for ready in select.select(sources, [], [])[0]:
                 if ready == 0:
                     data = os.read(0, 1 << 18)
@@ -67,6 +69,8 @@ class Agent:
                         return
                     self.buffer += data
                     self._work_off()
+                elif ready in self.chores:
+                    self._on_chore(ready)
                 elif self.courier:
                     self.courier.hear(ready)
 
@@ -93,13 +97,22 @@ class Agent:
 
     def _answer(self, header, payload):
         # type: (Dict[str, Any], bytes) -> None
-        try:
-            work = getattr(self, "do_" + str(header["op"]), None)  # type: Optional[Callable[..., Answer]]
-            if work is None:
+        def work():
+            # type: () -> Optional[Answer]
+            found = getattr(self, "do_" + str(header["op"]), None)  # type: Optional[Callable[..., Optional[Answer]]]
+            if found is None:
                 raise ValueError("the node does not know " + str(header["op"]))
-            found, data = work(header, payload)
-            if header.get("n") is not None:
-                self.send({"n": header["n"], "ok": found, "size": len(data)}, data)
+            return found(header, payload)
+
+        self._reply(header, work)
+
+    def _reply(self, header, work):
+        # type: (Dict[str, Any], Callable[[], Optional[Answer]]) -> None
+        """Do what was asked and send the answer; None: it comes later."""
+        try:
+            answer = work()
+            if answer is not None and header.get("n") is not None:
+                self.send({"n": header["n"], "ok": answer[0], "size": len(answer[1])}, answer[1])
         except Exception as error:
             words = {
                 "code": _code(error),
@@ -176,6 +189,7 @@ class Agent:
             tools[name] = self.store.tool(digest, name)
             if not os.path.exists(tools[name]):
                 return {"lacks": "tools"}, b""
+            os.utime(os.path.dirname(tools[name]))  # what is used is kept longest
         folder = signs.launch_folder(self.root, launch)
         os.makedirs(folder, 0o700, exist_ok=True)
         if contract.Claim.read(folder) is None:
@@ -184,9 +198,14 @@ class Agent:
                 job["interpreter"] = job.get("interpreter") or sys.executable
             wanted = int((job.get("limits") or {}).get("gpus") or 0)
             if wanted:
-                job["env"] = dict(job.get("env") or {}, **gpus.assign(self.root, launch, wanted))
+                try:
+                    job["env"] = dict(job.get("env") or {}, **gpus.assign(self.root, launch, wanted))
+                except gpus.Busy as error:
+                    return {"busy": str(error)}, b""
             contract.write_whole(os.path.join(folder, "job.json"), json.dumps(job).encode())
-            self._tell({"launch": launch})
+            answer = self._tell({"launch": launch})
+            if wanted:
+                gpus.hand_over(self.root, launch, int(answer["pid"]))
         return {}, b""
 
     def do_poll(self, header, payload):
@@ -195,6 +214,7 @@ class Agent:
         for launch in header["launches"]:
             try:
                 sign = signs.look(self.root, _launch(launch))
+                gpus.hold(self.root, launch)
                 if sign.pop("adopt", None):
                     self._tell({"adopt": launch})
             except (OSError, ValueError) as error:
@@ -229,7 +249,11 @@ class Agent:
 
     def do_clean(self, header, payload):
         # type: (Dict[str, Any], bytes) -> Answer
-        return {"cleaned": signs.clean(self.root, _launch(header["launch"]))}, b""
+        held = gpus.held_by(self.root, _launch(header["launch"]))
+        cleaned = signs.clean(self.root, header["launch"])
+        if cleaned:
+            gpus.release(header["launch"], held)
+        return {"cleaned": cleaned}, b""
 
     def do_shell(self, header, payload):
         # type: (Dict[str, Any], bytes) -> Answer
@@ -238,8 +262,45 @@ class Agent:
         return {"command": shell.command(self.root, _launch(header["launch"]))}, b""
 
     def do_tidy(self, header, payload):
+        # type: (Dict[str, Any], bytes) -> Optional[Answer]
+        """Have what we keep here measured by a process of its own; what is too much goes when that is done."""
+        launches = self.store.drop_old_launches()
+        chore = _start("housekeeping", "housekeeping.main(sys.argv[1])", self.root, subprocess.PIPE, subprocess.DEVNULL)
+        assert chore.stdout is not None
+        self.chores[chore.stdout.fileno()] = Chore(chore, dict(header, launches=launches))
+        return LATER
+
+    def _on_chore(self, fd):
+        # type: (int) -> None
+        chore = self.chores[fd]
+        data = os.read(fd, 1 << 18)
+        chore.said += data
+        if data:
+            return
+        del self.chores[fd]
+        assert chore.process.stdout is not None
+        chore.process.stdout.close()
+        chore.process.wait()
+        self._reply(chore.header, lambda: self._tidy(chore))
+
+    def _tidy(self, chore):
+        # type: (Chore) -> Answer
+        found = housekeeping.free(self.root, self.store, json.loads(chore.said), int(chore.header["limit_bytes"]))
+        if not self._running():
+            housekeeping.drop_old_trees(self.root, os.path.basename(_tree()))
+        return dict(found, launches=chore.header["launches"]), b""
+
+    def do_inputs(self, header, payload):
         # type: (Dict[str, Any], bytes) -> Answer
-        return dict(self.store.tidy(int(header["limit_bytes"]))), b""
+        """Copies of inputs that nobody needs and none used for a while: how many, how much; with `really` they go."""
+        base = housekeeping.inputs(self.root, housekeeping.unfinished_jobs(self.root))
+        busy, before = set(header.get("busy") or ()), time.time() - float(header["older_than_seconds"])
+        going = [
+            t for t in base if not t["in_use"] and os.path.basename(t["path"]) not in busy and t["used_at"] < before
+        ]
+        if header.get("really"):
+            going = [t for t in going if housekeeping.remove(self.root, t) or not t["bytes"]]
+        return {"count": len(going), "bytes": sum(t["bytes"] for t in going)}, b""
 
     def do_remove(self, header, payload):
         # type: (Dict[str, Any], bytes) -> Answer
@@ -354,17 +415,33 @@ class Agent:
         return connection
 
     def _start_parent(self) -> None:
-        tree = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        code = (
-            "import sys; sys.path.insert(0, %r); from shunter.node import parent; sys.exit(parent.main(sys.argv[1]))"
-            % tree
-        )
         with open(os.path.join(self.root, "parent.log"), "ab") as log:
-            subprocess.Popen(
-                [sys.executable, "-I", "-S", "-E", "-c", code, self.root],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/",
-                env={k: v for k, v in os.environ.items() if not k.startswith(("SHUNTER_", "SSH_"))},
-            )  # fmt: skip
+            _start("parent", "sys.exit(parent.main(sys.argv[1]))", self.root, log, log)
+
+
+class Chore:
+    """Work that a process of its own does for a request that is answered later."""
+
+    def __init__(self, process, header):
+        # type: (subprocess.Popen[bytes], Dict[str, Any]) -> None
+        self.process = process
+        self.header = header
+        self.said = bytearray()
+
+
+def _start(module, call, root, out, err):
+    # type: (str, str, str, Any, Any) -> subprocess.Popen[bytes]
+    """A process that outlives us, of the tree we came from."""
+    code = "import sys; sys.path.insert(0, %r); from shunter.node import %s; %s" % (_tree(), module, call)
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", "-E", "-c", code, root],
+        stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True, cwd="/",
+        env={k: v for k, v in os.environ.items() if not k.startswith(("SHUNTER_", "SSH_"))},
+    )  # fmt: skip
+
+
+def _tree() -> str:
+    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 def supersede(root):
@@ -377,7 +454,7 @@ def supersede(root):
         if contract.is_alive(pid, started):
             door = _parent_of(pid)
             os.kill(pid, signal.SIGTERM)
-            if door and _name(door).startswith("sshd"):
+            if door > 1 and _name(door).startswith("sshd"):
                 os.kill(door, signal.SIGTERM)  # its sshd holds the old tunnel's port
     except (OSError, ValueError):
         pass
@@ -401,7 +478,7 @@ def _name(pid):
 def _is_active(folder):
     # type: (str) -> bool
     claim = contract.Claim.read(folder)
-    return claim is not None and (claim.launcher_alive() or claim.script_alive())
+    return claim is not None and not signs.is_done(folder) and (claim.launcher_alive() or claim.script_alive())
 
 
 def _launch(name):

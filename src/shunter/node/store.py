@@ -31,6 +31,8 @@ TOOLS = "tools"
 #: A launch folder whose run is home is kept for so long, for people who look into it.
 KEEP_SECONDS = 3600.0
 QUIET_SECONDS = 2.0
+#: A pack that no snapshot names yet may be part of one that is on its way.
+SENDING_SECONDS = 600.0
 
 
 class Store:
@@ -120,7 +122,7 @@ class Store:
         """The layout's file, marked as used now; None when it is not here."""
         path = self.layout_file(snapshot)
         try:
-            os.utime(path)
+            os.utime(path)  # what is used is kept longest
         except OSError:
             return None
         return path
@@ -150,14 +152,46 @@ class Store:
             _copy(os.path.join(self.folder, pack + ".pack"), offset, size, target, mode)
         os.rename(aside, final)
 
-    def tidy(self, limit_bytes, keep=()):
-        # type: (int, Iterable[str]) -> Dict[str, int]
-        """Remove folders of runs that are home, what a cut transfer left, and the longest unused snapshots above the limit."""
+    def drop_old_launches(self):
+        # type: () -> int
+        """Remove folders of runs that are home for a while. Returns how many."""
         folders = self._old_launches()
         for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
-        freed = self._drop_unused(limit_bytes, set(keep) | self._snapshots_in_use())
-        return {"launches": len(folders), "freed_bytes": freed}
+        return len(folders)
+
+    def layouts(self):
+        # type: () -> List[Tuple[float, str]]
+        """The snapshots that are here, and when each was last used."""
+        base = os.path.join(self.root, contract.SNAPSHOTS)
+        return [(os.stat(os.path.join(base, n)).st_mtime, n[:-5]) for n in _names(base) if n.endswith(".json")]
+
+    def drop_layout(self, snapshot):
+        # type: (str) -> int
+        """Forget a snapshot, and the packs that only it needs. Returns the bytes."""
+        own = self._packs_of(snapshot)
+        os.unlink(self.layout_file(snapshot))
+        return self._drop_packs(own - self._named())
+
+    def drop_unnamed(self):
+        # type: () -> int
+        """Remove packs that no snapshot names and that are not just being sent. Returns the bytes."""
+        packs = {n[:-5] for n in _names(self.folder) if n.endswith(".pack")} - self._named() - set(self._open)
+        now = time.time()
+        return self._drop_packs({p for p in packs if now - os.stat(self._pack(p)).st_mtime > SENDING_SECONDS})
+
+    def _named(self):
+        # type: () -> Set[str]
+        return {pack for _, snapshot in self.layouts() for pack in self._packs_of(snapshot)}
+
+    def _packs_of(self, snapshot):
+        # type: (str) -> Set[str]
+        with open(self.layout_file(snapshot), "rb") as file:
+            return {os.path.basename(e[3])[:-5] for e in json.loads(file.read()) if e[1] == "file"}
+
+    def _pack(self, name):
+        # type: (str) -> str
+        return os.path.join(self.folder, name + ".pack")
 
     # Cleaning
 
@@ -173,58 +207,12 @@ class Store:
                 continue
         return found
 
-    def _snapshots_in_use(self):
-        # type: () -> Set[str]
-        base = os.path.join(self.root, contract.LAUNCHES)
-        found = set()
-        for name in _names(base):
-            if os.path.exists(os.path.join(base, name, "done")):
-                continue
-            try:
-                job = contract.read_json(os.path.join(base, name, "job.json"))
-            except ValueError:
-                continue
-            if job:
-                found.add(str(job.get("snapshot_id")))
-        return found
-
-    def _drop_unused(self, limit_bytes, keep):
-        # type: (int, Set[str]) -> int
-        sizes = {}
-        for name in _names(self.folder):
-            if name.endswith(".pack") and name[:-5] not in self._open:
-                sizes[name[:-5]] = os.stat(os.path.join(self.folder, name)).st_size
-        total = sum(sizes.values())
-        if total <= limit_bytes:
+    def _drop_packs(self, dead):
+        # type: (Set[str]) -> int
+        dead = {pack for pack in dead if os.path.exists(self._pack(pack))}
+        if not dead:
             return 0
-        base = os.path.join(self.root, contract.SNAPSHOTS)
-        layouts = sorted(
-            (n for n in _names(base) if n.endswith(".json")), key=lambda n: os.stat(os.path.join(base, n)).st_mtime
-        )
-        needed = {}  # type: Dict[str, Set[str]]
-        for name in layouts:
-            with open(os.path.join(base, name), "rb") as file:
-                needed[name] = {os.path.basename(e[3])[:-5] for e in json.loads(file.read()) if e[1] == "file"}
-        gone = [n for n in layouts if n[:-5] not in keep]
-        freed = 0
-        while total - freed > limit_bytes:
-            if gone:
-                victim = gone.pop(0)
-                os.unlink(os.path.join(base, victim))
-                del needed[victim]
-            used = set().union(*needed.values()) if needed else set()
-            dead = [pack for pack in sizes if pack not in used]
-            self._drop_packs(dead)
-            freed += sum(sizes.pop(pack) for pack in dead)
-            if not gone:
-                break
-        return freed
-
-    def _drop_packs(self, packs):
-        # type: (List[str]) -> None
-        if not packs:
-            return
-        dead = set(packs)
+        freed = sum(os.stat(self._pack(pack)).st_size for pack in dead)
         places = self.places()
         for digest in [d for d, place in places.items() if place[0] in dead]:
             del places[digest]
@@ -234,8 +222,9 @@ class Store:
                 line for line in file if line.endswith("\n") and (line.split()[2 if line[0] == "b" else 1]) not in dead
             ]
         contract.write_whole(index, "".join(lines).encode(), sync=True)
-        for pack in packs:
-            os.unlink(os.path.join(self.folder, pack + ".pack"))
+        for pack in dead:
+            os.unlink(self._pack(pack))
+        return freed
 
     # The index
 

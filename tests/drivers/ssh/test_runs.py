@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +155,90 @@ def test_two_servers_use_one_machine_without_disturbing_each_other(
     (shared / "gate").touch()
     assert run.wait(timeout_seconds=30).status == "Completed"
     ws.compute.get("mine").detach()
+
+
+@contextmanager
+def another_server(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[shunter.Workspace]:
+    home.mkdir(mode=0o700)
+    with monkeypatch.context() as patch:
+        patch.setenv("SHUNTER_HOME", str(home))
+        try:
+            yield shunter.Workspace.from_config()
+        finally:
+            House(home).end_all()
+
+
+def test_two_servers_give_out_different_gpus_and_a_run_waits_for_one_of_the_others(
+    ws: shunter.Workspace, make_machine: Any, tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lent = make_machine(sshd=["SetEnv PATH=/run:/usr/bin:/bin"], setup=FAKE_SMI)
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").write_text(
+        "import os\nprint(os.environ['CUDA_VISIBLE_DEVICES'], flush=True)\n" + GATED
+    )
+    ws.compute.create("gpus", "ssh", **lent.options())
+    asked: dict[str, Any] = {"source_directory": tmp_path / "src", "target": "gpus"}
+    mine = ws.submit("train.py", arguments=[shared / "gate"], gpus=2, **asked)
+    wait_until(lambda: "on" in mine.logs(), 60, "the first line")
+    with another_server(tmp_path / "other", monkeypatch) as other:
+        other.compute.create("gpus", "ssh", **lent.options())
+        one = other.submit("train.py", arguments=[shared / "gate2"], gpus=1, **asked)
+        wait_until(lambda: "on" in one.logs(), 60, "the other's first line")
+        more = other.submit("train.py", arguments=[shared / "gate2"], gpus=2, **asked)
+        wait_until(lambda: "0 of its 3 GPUs are free" in " ".join(more.why()["reasons"]), 30, "a reason")
+        (shared / "gate").touch()
+        assert mine.wait(timeout_seconds=30).status == "Completed"
+        (shared / "gate2").touch()
+        assert [r.wait(timeout_seconds=60).status for r in (one, more)] == ["Completed"] * 2
+        assert [r.logs().split("\n")[0] for r in (mine, one)] == ["0,1", "2"]
+        other.compute.get("gpus").detach()
+    ws.compute.get("gpus").detach()
+
+
+def test_what_is_kept_stays_within_the_disk_limit(ws: shunter.Workspace, machine: Machine, tmp_path: Path) -> None:
+    """Each snapshot is larger than half of the limit: of three, at most one is still there after the next launch."""
+    ws.compute.create("small", "ssh", disk_limit_gb=0.003, **machine.options())
+    root = machine.home / ".shunter-node"
+    (tmp_path / "train.py").write_text("print('hello')\n")
+    for _ in range(3):
+        (tmp_path / "data").write_bytes(os.urandom(2 << 20))
+        assert (
+            ws.submit("train.py", source_directory=tmp_path, target="small").wait(timeout_seconds=60).status
+            == "Completed"
+        )
+        ws.collect_garbage(dry_run=False)  # asks for it now; it is done by itself every few minutes
+    packs = [p for p in root.glob("*/blobs/*.pack") if p.stat().st_size > 1 << 20]
+    mine = {p.parent for p in packs}
+    assert all(sum(p.stat().st_size for p in packs if p.parent == folder) < 3e6 for folder in mine)
+    ws.compute.get("small").detach()
+
+
+def test_gc_frees_copies_of_inputs_on_machines(
+    ws: shunter.Workspace, make_machine: Any, tmp_path: Path, shared: Path
+) -> None:
+    lent = make_machine()
+    ws.compute.create("holds", "ssh", **lent.options())
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").write_text(
+        "import os\nprint(os.path.getsize(os.environ['SHUNTER_INPUT_D']), flush=True)\n" + GATED
+    )
+    (tmp_path / "d.bin").write_bytes(os.urandom(1 << 20))
+    run = ws.submit("train.py", source_directory=tmp_path / "src", arguments=[shared / "gate"], target="holds",
+                    inputs={"d": str(tmp_path / "d.bin")})  # fmt: skip
+    wait_until(lambda: "on" in run.logs(), 60, "the first line")
+    what = "copies of inputs on holds"
+    assert what not in ws.collect_garbage(grace_seconds=0)["kinds"]
+    (shared / "gate").touch()
+    assert run.wait(timeout_seconds=30).status == "Completed", run.logs()
+    assert run.logs().startswith(f"{1 << 20}\n")
+    copies = lent.home / ".shunter-node"
+    assert what not in ws.collect_garbage(grace_seconds=3600)["kinds"]
+    wait_until(lambda: what in ws.collect_garbage(grace_seconds=0)["kinds"], 20, "the run's end on its machine")
+    assert ws.collect_garbage(grace_seconds=0)["kinds"][what] == {"count": 1, "bytes": 1 << 20}
+    assert list(copies.glob("*/inputs/*.whole"))
+    assert ws.collect_garbage(dry_run=False, grace_seconds=0)["kinds"][what]["count"] == 1
+    assert not list(copies.glob("*/inputs/*.whole"))
+    ws.compute.get("holds").detach()
 
 
 def test_a_forced_detach_ends_what_runs_there(

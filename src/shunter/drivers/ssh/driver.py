@@ -116,6 +116,8 @@ class SshDriver:
             if not content.get("environment"):
                 content["interpreter"] = self.config.python  # None: the one that the agent runs on
             answer, _ = await session.call("launch", json.dumps(content).encode(), launch=job.id)
+            if "busy" in answer:
+                raise DriverError(f"{self.link.name}: {answer['busy']}. It is tried again.")
             if "lacks" not in answer:
                 break
             if last:
@@ -170,6 +172,16 @@ class SshDriver:
         for task in list(self._tasks):
             task.cancel()
         await self.link.close()
+
+    async def free_inputs(self, busy: Sequence[str], older_than_seconds: float, really: bool) -> tuple[int, int]:
+        """Copies of inputs there that nobody needs: how many and how many bytes; with `really` they are removed."""
+        session = await self._session()
+        found, _ = await session.call(
+            "inputs", busy=list(busy), older_than_seconds=older_than_seconds, really=really, seconds=600
+        )
+        if really:
+            await self._tidy(session)
+        return int(found["count"]), int(found["bytes"])
 
     async def _session(self) -> AgentSession:
         session = await self.link.session()

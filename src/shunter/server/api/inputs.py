@@ -11,7 +11,7 @@ from shunter.model.run import parse_launch_id
 from shunter.server.api.context import Server, in_thread
 from shunter.server.api.runs import answer
 from shunter.server.services import inputs as service
-from shunter.server.services.retention import collect_garbage
+from shunter.server.services.retention import Freed, collect_garbage, free_on_machines
 
 router = APIRouter(prefix="/api/v1")
 
@@ -34,10 +34,11 @@ async def look(body: UrlBody) -> dict[str, Any]:
 
 
 @router.get("/node/{launch_id}/input/{name}")
-async def listing(launch_id: str, name: str, server: Server) -> Response:
+async def listing(launch_id: str, name: str, server: Server, again: bool = False) -> Response:
+    """The files of an input; `again` looks at a URL anew, when all of it was read."""
     run_id, _, _ = parse_launch_id(launch_id)
     run = await in_thread(server.runs.get, run_id)
-    return answer(await in_thread(service.listing_of, server, run, name))
+    return answer(await in_thread(service.listing_of, server, run, name, again))
 
 
 @router.get("/node/{launch_id}/input/{name}/data")
@@ -52,10 +53,12 @@ async def data(launch_id: str, name: str, server: Server, offset: int = 0, size:
 async def garbage(body: GarbageBody, server: Server) -> dict[str, Any]:
     """Free what nothing refers to; with `dry_run`, only tell what that would be."""
 
-    def work() -> dict[str, Any]:
+    def work() -> Freed:
         return collect_garbage(
             server, older_than_days=body.older_than_days, checkpoints=body.checkpoints, dry_run=body.dry_run,
             grace_seconds=body.grace_seconds,
-        ).to_wire()  # fmt: skip
+        )  # fmt: skip
 
-    return await in_thread(work)
+    freed = await in_thread(work)
+    await free_on_machines(server, freed, body.grace_seconds)
+    return freed.to_wire()

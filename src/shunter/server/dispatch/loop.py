@@ -422,7 +422,7 @@ class Dispatcher:
 
     def _note(self, run_id: str, kind: str, words: str) -> None:
         run, launches = self._load(run_id, fresh=True)
-        if run.is_over:
+        if run.is_over or run.reason == words:
             return
         try:
             self._write(run, launches, Change(run.evolve(reason=words), (), (note(run, self.clock(), kind, words),)))

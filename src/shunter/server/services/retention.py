@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import os
 import shutil
 from collections.abc import Iterable, Mapping
@@ -15,6 +17,8 @@ from shunter.model.run import OVER, Run
 
 if TYPE_CHECKING:
     from shunter.server.services.parts import Parts
+
+log = logging.getLogger("shunter.retention")
 
 DAY_SECONDS = 86400.0
 
@@ -83,6 +87,25 @@ def collect_garbage(
     _free_inputs(parts, everything, freed, now - max(grace_seconds, 0.0))
     _free_folders(parts, {run.id for run in everything}, freed, now - grace_seconds)
     return freed
+
+
+async def free_on_machines(parts: Parts, freed: Freed, grace_seconds: float) -> None:
+    """Copies of inputs on machines that keep some; one that does not answer now keeps them until it is asked again."""
+
+    def busy() -> list[str]:
+        given = (g for run in _all_runs(parts) if not run.is_over for g in run.config.get("inputs") or ())
+        return sorted({str(g.get("key")) for g in given})
+
+    keys = await asyncio.to_thread(busy)
+    for compute in await asyncio.to_thread(parts.computes.list):
+        try:
+            driver: Any = parts.targets.driver(compute.workspace, compute.name)
+            if hasattr(driver, "free_inputs"):
+                count, size = await driver.free_inputs(keys, max(grace_seconds, 0.0), not freed.dry_run)
+                if count:
+                    freed.add(f"copies of inputs on {compute.name}", count, size)
+        except ShunterError as error:
+            log.warning("%s: nothing was freed there: %s", compute.name, error.message)
 
 
 def is_held(run: Run) -> bool:
