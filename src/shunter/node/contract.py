@@ -109,6 +109,9 @@ def write_whole(path, data, sync=False):
             view = view[os.write(fd, view) :]
         if sync:
             os.fsync(fd)
+    except OSError:
+        os.unlink(temporary)  # half a file on a full disk is in the way of everything else
+        raise
     finally:
         os.close(fd)
     os.rename(temporary, path)
@@ -117,11 +120,25 @@ def write_whole(path, data, sync=False):
 def read_json(path):
     # type: (str) -> Optional[Dict[str, Any]]
     try:
-        with open(path, "rb") as file:
-            found = json.loads(file.read())
+        found = json.loads(read_bytes(path))
     except FileNotFoundError:
         return None
     return found  # type: ignore[no-any-return]
+
+
+def read_bytes(path):
+    # type: (str) -> bytes
+    """All of a small file, in three system calls instead of nine."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        parts = []  # type: List[bytes]
+        while True:
+            part = os.read(fd, 65536)
+            parts.append(part)
+            if len(part) < 65536:
+                return b"".join(parts)
+    finally:
+        os.close(fd)
 
 
 def boot_id() -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource  # wait4 would import it, once for each fork
 import select
 import signal
 import sys
@@ -28,21 +29,31 @@ if TYPE_CHECKING:
 
     from shunter.node.environments import Prepared
     from shunter.node.environments.container import Box
+    from shunter.node.home import Home
 
 SAMPLE_SECONDS = 1.0
 #: A script that ends within this time is brought home by one report; for a longer one pushing begins.
 SHORT_SECONDS = 0.1
+RESERVE_BYTES = 1 << 16
 
 
-def run(folder):
-    # type: (str) -> None
-    """Do the launch in `folder`, unless somebody has taken it."""
+def run(folder, way=None):
+    # type: (str, Optional[Home]) -> Optional[Home]
+    """Do the launch in `folder`, unless somebody has taken it; `way` is the connection of the launch before.
+
+    Returns the connection when this process is as good as new, and may do another launch.
+    """
     pid = os.getpid()
     if not contract.take(folder, "launcher %d %d %s" % (pid, contract.start_time(pid), contract.boot_id())):
-        return
+        return None
     job = contract.read_json(os.path.join(folder, "job.json"))
     assert job is not None
-    Launcher(folder, job).run()
+    one = Launcher(folder, job)
+    if way is not None:
+        one.spool.home.follow(way)
+    one.run()
+    one.close()
+    return one.spool.home if one.is_as_new() else None
 
 
 def adopt(folder):
@@ -64,10 +75,11 @@ class Launcher:
         self.job = job
         self.work = os.path.join(folder, "work")
         self.log = os.path.join(folder, "log")
+        self.root = os.path.dirname(os.path.dirname(folder))
         self.spool = Spool(folder, job)
         self.began = time.time()
         self.asked = None  # type: Optional[str]
-        self.oom_before = script.oom_kills()
+        self.oom_before = script.oom_kills_before()
         self._wake_read, self._wake_write = os.pipe()
         self.given = {}  # type: Dict[str, str]
         self.box = None  # type: Optional[Box]
@@ -83,7 +95,7 @@ class Launcher:
         if self._cancel_asked():
             return self._never_started({"kind": "canceled", "message": "Canceled before the script was started."})
         try:
-            self._reserve()
+            keep_room(self.root)
             workfolder.write_out(self.job["layout"], self.work)
         except OSError as error:
             words = script.disk_full(self.folder) if error.errno in (28, 122) else {
@@ -110,12 +122,15 @@ class Launcher:
         if distributed.is_distributed(self.job):
             env.update(distributed.environment(self.job))
             if self.box is None:
-                argv = distributed.command(self.job, argv, env, self.folder, self.work)
+                argv = distributed.command(self.job, argv, self.folder, self.work)
         if self.box is not None:
             self.box.mounts += provide.mounts(self.folder, self.given)
             argv, env = self.box.command(argv, env)
         if self._cancel_asked():
             return self._never_started({"kind": "canceled", "message": "Canceled before the script was started."})
+        if self._node_is_gone():
+            why = "Its node left the cluster before the script was started."
+            return self._never_started({"kind": "lost", "code": "node_lost", "message": why})
         contract.add_to_claim(self.folder, "starting")
         self.began = time.time()
         try:
@@ -129,6 +144,16 @@ class Launcher:
         status, rusage = self._watch(pid, sampler)
         self._ended(pid, status, sampler.summary(rusage))
         return None
+
+    def is_as_new(self) -> bool:
+        """Has nothing been started, opened or learned in this process that the next launch should not find?"""
+        opened = any(one is not None and one.is_open for one in (self.relay, self.mlflow))
+        return not (opened or self.pusher or self.checkpoints or self.given or self.job.get("environment"))
+
+    def close(self) -> None:
+        signal.set_wakeup_fd(-1)
+        os.close(self._wake_read)
+        os.close(self._wake_write)
 
     def adopt(self, claim):
         # type: (contract.Claim) -> None
@@ -157,12 +182,12 @@ class Launcher:
             self.box.remove()
         found_status = self._status_from_parent()
         if found_status is None:
-            self._write_outcome({
+            self._end_with({
                 "kind": "failed", "exit_code": None, "signal": None, "code": "outcome_unknown",
                 "message": "The script's launcher was killed, and the script ended without anybody to see its exit status.",
                 "hint": "Its log and outputs are kept. `shunter run rerun` starts it again.",
             }, sampler.summary())  # fmt: skip
-            return self._bring_home(None)
+            return None
         self._ended(pid, found_status, sampler.summary())
         return None
 
@@ -194,11 +219,10 @@ class Launcher:
             if not pushing:
                 pushing.append(Pusher(self.spool))
 
-        root = os.path.dirname(os.path.dirname(self.folder))
         words = {"kind": "canceled", "message": "Canceled while its environment was being prepared."}
         prepared = None
         try:
-            prepared = environments.prepare(self.job["environment"], self.folder, root, say, self._cancel_asked, self.job)
+            prepared = environments.prepare(self.job["environment"], self.folder, self.root, say, self._cancel_asked, self.job)
         except environments.Canceled:
             pass
         except environments.Unavailable as error:
@@ -230,9 +254,8 @@ class Launcher:
         from shunter.node import environments
         from shunter.node.environments.container import Box
 
-        root = os.path.dirname(os.path.dirname(self.folder))
         try:
-            self.box = Box.adopt(environments.Job(spec, self.folder, root, lambda what: None, self._cancel_asked, self.job))
+            self.box = Box.adopt(environments.Job(spec, self.folder, self.root, lambda what: None, self._cancel_asked, self.job))
         except (environments.Unavailable, OSError):
             pass
 
@@ -246,12 +269,12 @@ class Launcher:
             signal.signal(number, lambda *_: None)
 
     def _watch(self, pid, sampler):
-        # type: (int, Sampler) -> Tuple[int, Any]
+        # type: (int, Sampler) -> Tuple[int, resource.struct_rusage]
         """Until the script ends. Its other descendants that come to us as their reaper are waited for on the way."""
         pushing = None  # type: Optional[Pusher]
         deadline = self._deadline()
         kill_at = 0.0
-        next_sample = time.monotonic()
+        next_sample = sampler.began + SHORT_SECONDS / 2
         while True:
             while True:
                 try:
@@ -265,7 +288,7 @@ class Launcher:
                 if not found:
                     break
             now = time.monotonic()
-            if now >= next_sample and now - sampler.began >= SHORT_SECONDS / 2:
+            if now >= next_sample:
                 if self.box is not None:
                     sampler.pid = self.box.pid() or pid
                 sampler.sample()
@@ -273,8 +296,7 @@ class Launcher:
             if pushing is None and now - sampler.began >= SHORT_SECONDS:
                 pushing = self.pusher = Pusher(self.spool)
             kill_at = self._consider_ending(pid, now, deadline, kill_at)
-            pause = min(SHORT_SECONDS if pushing is None else 0.25, max(0.0, next_sample - now) + 0.01)
-            self._rest(pause)
+            self._rest(min(SHORT_SECONDS if pushing is None else 0.25, max(0.0, next_sample - now) + 0.001))
 
     def _watch_orphan(self, pid, started, sampler):
         # type: (int, int, Sampler) -> None
@@ -292,7 +314,7 @@ class Launcher:
         """Listen for the script's questions. A node that cannot is one without answers, not without runs."""
         try:
             self.relay = Relay(self.folder, self.job, self.spool, self._hurry)
-            self.mlflow = MlflowRelay(self.folder, self.job, self.relay, port_of(script_pid))
+            self.mlflow = MlflowRelay(self.folder, self.job, self.relay, port_of(script_pid) if script_pid else 0)
         except OSError:
             pass
 
@@ -385,16 +407,15 @@ class Launcher:
             words.update(script.disk_full(self.folder))
         if words["kind"] == "completed" and os.path.exists(os.path.join(self.folder, "failed")):
             words = dict(words, **provide.said_failed(self.folder))
-        self._write_outcome(provide.hide(words, self.given), usage)
-        self._bring_home(None)
+        self._end_with(provide.hide(words, self.given), usage)
 
     def _never_started(self, words):
         # type: (Dict[str, Any]) -> None
-        self._write_outcome(dict({"exit_code": None, "signal": None, "code": "", "hint": ""}, **words), {}, started=False)
-        self._bring_home(None)
+        self._end_with(dict({"exit_code": None, "signal": None, "code": "", "hint": ""}, **words), {}, started=False)
 
-    def _write_outcome(self, words, usage, started=True):
+    def _end_with(self, words, usage, started=True):
         # type: (Dict[str, Any], Dict[str, Any], bool) -> None
+        """The outcome on this node first, then home."""
         outcome = dict(words, started_at=self.began if started else None, ended_at=time.time(), usage=usage)
         data = json.dumps(outcome).encode()
         tries = 0
@@ -402,32 +423,20 @@ class Launcher:
             try:
                 # Outlives kill -9 as it is; `_bring_home` syncs it when the server does not take it at once.
                 contract.write_whole(os.path.join(self.folder, "outcome"), data)
-                return
+                break
             except OSError:  # a full disk: the room kept for this is used; failing that, the outcome waits for room
-                if not self._release():
+                if not give_room(self.root):
                     tries += 1
                     time.sleep(patience(tries))
-
-    def _reserve(self) -> None:
-        """Keep a little room on the disk, so that the outcome can be written when the script has filled it."""
-        with open(os.path.join(self.folder, "reserve"), "wb") as file:
-            file.write(bytes(16384))
-
-    def _release(self) -> bool:
-        try:
-            os.unlink(os.path.join(self.folder, "reserve"))
-        except OSError:
-            return False
-        return True
+        self._bring_home(outcome)
 
     def _bring_home(self, outcome):
-        # type: (Optional[Dict[str, Any]]) -> None
-        outcome = outcome or contract.read_json(os.path.join(self.folder, "outcome"))
+        # type: (Dict[str, Any]) -> None
         self.spool.over = True
         try:
             if provide.has_checkpoints(self.folder):
                 last = self.checkpoints or provide.checkpoint_pusher(self.folder, self.job, self.spool.hear, patience)
-                last.finish(lambda: False, killed=(outcome or {}).get("signal") is not None)
+                last.finish(lambda: False, killed=outcome.get("signal") is not None)
             if next(self.spool.uploads(), None) is not None:
                 self.spool.push_all(None, patience)  # an upload may be for a child that the server has yet to hear of
                 self.spool.push_uploads(patience)
@@ -442,9 +451,8 @@ class Launcher:
         for one in (self.relay, self.mlflow):
             if one is not None:
                 one.close()
-        self._release()
         # The warm parent clears the work folder away when nothing runs: removing it costs more than starting a script.
-        contract.write_whole(os.path.join(self.folder, "done"), b"")
+        os.close(os.open(os.path.join(self.folder, "done"), os.O_WRONLY | os.O_CREAT, 0o600))
 
     def _patience_with_server(self, tries):
         # type: (int) -> float
@@ -456,6 +464,25 @@ class Launcher:
             finally:
                 os.close(fd)
         return patience(tries)
+
+
+def keep_room(root):
+    # type: (str) -> None
+    """Keep a little room on the node's disk, so that outcomes can be written when a script has filled it."""
+    path = os.path.join(root, "reserve")
+    if not os.path.exists(path):
+        with open(path, "wb") as file:  # on a disk that is full already this much is kept, and the launch fails
+            file.write(bytes(RESERVE_BYTES))
+
+
+def give_room(root):
+    # type: (str) -> bool
+    """Give up what `keep_room` kept. False when there is nothing."""
+    try:
+        os.unlink(os.path.join(root, "reserve"))
+    except OSError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

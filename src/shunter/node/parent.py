@@ -1,4 +1,7 @@
-"""The warm parent: one per node and user, apart from the server. Forks a launcher for each run, at once.
+"""The warm parent: one per node and user, apart from the server. Finds a launcher for each run, at once.
+
+A launcher is forked, and rests for a moment when its run was a short and simple one: the next run spares the fork, which
+costs more than all that a launcher does.
 
 It is the reaper of orphans: when a launcher dies, its script comes to us, and its wait status is not lost. If the parent
 itself dies, launchers and scripts go on; the next parent adopts what has no launcher. It has one thread, so forking is safe.
@@ -21,9 +24,12 @@ from shunter.node import contract, launcher, workfolder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional
+    from typing import Any, Callable, Dict, List, Optional, Set
+
+    from shunter.node.home import Home
 
 IDLE_SECONDS = 3600.0
+REST_SECONDS = 2.0
 TIDY_SECONDS = 2.0
 TIDY_AT_LAST_SECONDS = 60.0
 KEEP_SECONDS = 86400.0
@@ -63,7 +69,10 @@ class Parent:
         self.root = root
         self.listener = listener
         self.lock = lock
+        self.forked = set()  # type: Set[int]
         self.launchers = {}  # type: Dict[int, str]
+        self.lines = {}  # type: Dict[int, socket.socket]
+        self.resting = {}  # type: Dict[int, float]
         self.connections = {}  # type: Dict[int, socket.socket]
         self.buffers = {}  # type: Dict[int, bytes]
         self.stopping = False
@@ -83,7 +92,7 @@ class Parent:
         self._adopt_orphans()
         quiet_since = time.monotonic()
         while not self.stopping:
-            waiting = [self.listener, self.wake_read, *self.connections.values()]  # type: List[Any]
+            waiting = [self.listener, self.wake_read, *self.connections.values(), *self.lines.values()]  # type: List[Any]
             ready = select.select(waiting, [], [], self._until_tidy())[0]
             for one in ready:
                 if one is self.listener:
@@ -92,9 +101,12 @@ class Parent:
                     self.buffers[connection.fileno()] = b""
                 elif one is self.wake_read:
                     os.read(self.wake_read, 4096)
-                else:
+                elif one.fileno() in self.connections:
                     self._hear(one)
+                else:
+                    self._on_line(one)
             self._reap()
+            self._send_home()
             self._tidy()
             if ready or self.launchers:
                 quiet_since = time.monotonic()
@@ -103,6 +115,8 @@ class Parent:
         return 0
 
     def _until_tidy(self) -> float:
+        if self.resting:
+            return REST_SECONDS
         return 60.0 if self.untidy_since is None or self.launchers else TIDY_SECONDS
 
     def _tidy(self) -> None:
@@ -112,7 +126,9 @@ class Parent:
         if not waited or waited < (TIDY_AT_LAST_SECONDS if self.launchers else TIDY_SECONDS):
             return
         self.untidy_since = None
-        if os.fork():
+        pid = os.fork()
+        if pid:
+            self.forked.add(pid)
             return
         try:
             os.nice(19)
@@ -148,7 +164,7 @@ class Parent:
     def _do(self, message):
         # type: (Dict[str, str]) -> Dict[str, object]
         if "launch" in message:
-            return {"pid": self._fork(os.path.join(self.root, contract.LAUNCHES, message["launch"]), launcher.run)}
+            return {"pid": self._launch(os.path.join(self.root, contract.LAUNCHES, message["launch"]))}
         if "adopt" in message:
             folder = os.path.join(self.root, contract.LAUNCHES, message["adopt"])
             if folder not in self.launchers.values():
@@ -157,10 +173,51 @@ class Parent:
             self.stopping = True
         return {"pid": os.getpid(), "launchers": len(self.launchers), "version": contract.VERSION, "tree": __file__}
 
-    def _fork(self, folder, work):
-        # type: (str, Callable[[str], None]) -> int
+    def _launch(self, folder):
+        # type: (str) -> int
+        """Give the launch to a launcher that rests, the one that worked last, or to a new one."""
+        while self.resting:
+            pid, _ = self.resting.popitem()
+            try:
+                self.lines[pid].sendall(folder.encode() + b"\n")
+            except OSError:
+                continue  # it was killed: we shall hear of it
+            self.launchers[pid] = folder
+            return pid
+        ours, line = socket.socketpair()
+        pid = self._fork(folder, lambda first: _launch_on(first, line), ours)
+        line.close()
+        self.lines[pid] = ours
+        return pid
+
+    def _on_line(self, line):
+        # type: (socket.socket) -> None
+        """A launcher says that its run is home and that it could take another; or it is gone."""
+        pid = next((p for p, one in self.lines.items() if one is line), 0)
+        try:
+            rests = bool(pid and line.recv(16))
+        except OSError:
+            rests = False
+        if not rests:
+            line.close()
+            self.lines.pop(pid, None)
+            self.resting.pop(pid, None)
+        elif self.launchers.pop(pid, None) is not None:
+            self.resting[pid] = time.monotonic()
+            self.untidy_since = self.untidy_since or time.monotonic()
+
+    def _send_home(self) -> None:
+        """Launchers that have rested for long go: a closed line is the word for that."""
+        now = time.monotonic()
+        for pid in [p for p, since in self.resting.items() if now - since >= REST_SECONDS]:
+            del self.resting[pid]
+            self.lines.pop(pid).close()
+
+    def _fork(self, folder, work, ours=None):
+        # type: (str, Callable[[str], object], Optional[socket.socket]) -> int
         pid = os.fork()
         if pid:
+            self.forked.add(pid)
             self.launchers[pid] = folder
             return pid
         code = 1
@@ -168,8 +225,10 @@ class Parent:
             os.setsid()
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            for connection in self.connections.values():
+            for connection in [*self.connections.values(), *self.lines.values()]:
                 connection.close()
+            if ours is not None:
+                ours.close()
             self.listener.close()
             for fd in (self.wake_read, self.wake_write, self.lock):
                 os.close(fd)
@@ -194,9 +253,12 @@ class Parent:
             folder = self.launchers.pop(pid, None)
             if folder is not None and self.untidy_since is None:
                 self.untidy_since = time.monotonic()
-            if folder is None:
+            if pid not in self.forked:
                 self._on_orphan_ended(pid, status)
-            elif status != 0 and not os.path.exists(os.path.join(folder, "done")):
+            self.forked.discard(pid)
+            if folder is None:
+                continue
+            if status != 0 and not os.path.exists(os.path.join(folder, "done")):
                 self._fork(folder, launcher.adopt)
 
     def _on_orphan_ended(self, pid, status):
@@ -220,6 +282,21 @@ class Parent:
         base = os.path.join(self.root, contract.LAUNCHES)
         folders = [os.path.join(base, name) for name in os.listdir(base)]
         return [f for f in folders if not os.path.exists(os.path.join(f, "done"))]
+
+
+def _launch_on(folder, line):
+    # type: (str, socket.socket) -> None
+    """In a launcher: this launch, then those that the parent has for us while we rest. It hangs up when it has none."""
+    way = None  # type: Optional[Home]
+    while folder:
+        way = launcher.run(folder, way)
+        if way is None:
+            return
+        try:
+            line.sendall(b".")
+            folder = line.recv(4096).decode().rstrip("\n")
+        except OSError:
+            return
 
 
 def clear(launches, now):

@@ -11,7 +11,7 @@ from shunter.node.monitor.cpu import descendants
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import Any, Dict, List, Optional, Tuple
 
 _SIGNALS_TO_RESET = {signal.SIGPIPE, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1}
 
@@ -168,6 +168,19 @@ _SIGNAL_HINTS = {
     int(signal.SIGKILL): "Somebody or something killed it from outside; Shunter did not.",
     int(signal.SIGTERM): "Somebody or something ended it from outside; Shunter did not.",
 }
+
+
+def oom_kills_before():
+    # type: () -> Optional[int]
+    """As `oom_kills`, at most a second old: a launcher that starts many short scripts asks once for all of them."""
+    global _oom_seen
+    now = time.monotonic()
+    if now - _oom_seen[0] > 1.0:
+        _oom_seen = now, oom_kills()
+    return _oom_seen[1]
+
+
+_oom_seen = (-10.0, None)  # type: Tuple[float, Optional[int]]
 
 
 def oom_kills():

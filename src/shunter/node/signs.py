@@ -28,7 +28,7 @@ def look(root, launch):
     folder = launch_folder(root, launch)
     claim = contract.Claim.read(folder)
     outcome = contract.read_json(os.path.join(folder, "outcome"))
-    alive = claim is not None and claim.launcher_alive()
+    alive = claim is not None and claim.launcher_alive() and not is_done(folder)
     if outcome is not None:
         return {"sign": "ended", "outcome": outcome, "pushing": alive}
     if claim is None:
@@ -60,7 +60,7 @@ def cancel(root, launch):
             words = {"kind": "canceled", "message": "Canceled before the script was started.", "ended_at": time.time()}
             contract.write_whole(os.path.join(folder, "outcome"), json.dumps(words).encode(), sync=True)
         return False
-    if claim.launcher_alive() and claim.launcher:
+    if claim.launcher_alive() and claim.launcher and not is_done(folder):
         os.kill(claim.launcher[0], signal.SIGUSR1)
         return False
     return claim.script_alive()
@@ -71,7 +71,7 @@ def clean(root, launch):
     """Remove the folder of a launch that nobody works on any more. False when it is still needed."""
     folder = launch_folder(root, launch)
     claim = contract.Claim.read(folder)
-    if claim is not None and claim.launcher_alive() and not os.path.exists(os.path.join(folder, "done")):
+    if claim is not None and claim.launcher_alive() and not is_done(folder):
         return False
     shutil.rmtree(folder, ignore_errors=True)
     return True
@@ -82,6 +82,12 @@ def stream_file(root, launch, stream):
     """The file that holds a stream (`log`) or a file of the run (`files/outputs/a`); the caller checked its name."""
     folder = launch_folder(root, launch)
     return os.path.join(folder, "work", stream[6:]) if stream.startswith("files/") else os.path.join(folder, stream)
+
+
+def is_done(folder):
+    # type: (str) -> bool
+    """Everything is home. Its launcher may live on, with another launch."""
+    return os.path.exists(os.path.join(folder, "done"))
 
 
 def launch_folder(root, launch):

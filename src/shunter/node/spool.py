@@ -47,10 +47,15 @@ class Spool:
         # type: () -> bool
         return bool(self.marks) or any(size > self.held.get(name, 0) for name, size in self._streams())
 
-    def push(self, beat=False):
-        # type: (bool) -> bool
-        """One report of what the server does not have. True when nothing is left. Raises OSError, Refused, Unwanted."""
+    def push(self, beat=False, last=None):
+        # type: (bool, Optional[Dict[str, Any]]) -> bool
+        """One report of what the server does not have. True when nothing is left. Raises OSError, Refused, Unwanted.
+
+        The mark `last` goes with the report that leaves nothing to say.
+        """
         frames, whole = self._frames()
+        if whole and last is not None and last not in self.marks:
+            self.marks.append(last)
         if not frames and not self.marks and not beat:
             return True
         sent = list(self.marks)
@@ -62,7 +67,7 @@ class Spool:
             raise
         self._take(answer)
         self.marks = [m for m in self.marks if m not in sent]
-        return whole
+        return whole and all(self.held.get(h["stream"], 0) >= h["offset"] + h["size"] for h, _ in frames)
 
     def push_all(self, last, patience):
         # type: (Optional[Dict[str, Any]], Callable[[int], float]) -> None
@@ -71,11 +76,8 @@ class Spool:
         while True:
             before = (sum(self.held.values()), len(self.marks))
             try:
-                _, whole = self._frames()
-                if whole and last is not None:
-                    self.marks.append(last)
-                    last = None
-                if self.push() and not self.behind():
+                # What is over does not grow: after a whole report there is nothing left to look for.
+                if self.push(last=last) and (self.over or not self.behind()):
                     return
                 if before != (sum(self.held.values()), len(self.marks)):
                     tries = 0

@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 
+from shunter.node import contract
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, Iterator, List, Tuple
@@ -16,8 +18,7 @@ _SMALL = 1 << 16
 def write_out(layout_file, folder):
     # type: (str, str) -> int
     """Write the snapshot into `folder` and return its size. The files are copies: nothing shares an inode with the store."""
-    with open(layout_file, "rb") as file:
-        layout = json.loads(file.read())
+    layout = json.loads(contract.read_bytes(layout_file))
     made = {""}
     packs = {}  # type: Dict[str, int]
     total = 0
@@ -41,7 +42,10 @@ def write_out(layout_file, folder):
         for pack in packs.values():
             os.close(pack)
     for name in ("outputs", "logs"):
-        os.makedirs(os.path.join(folder, name), exist_ok=True)
+        try:
+            os.mkdir(os.path.join(folder, name))
+        except FileExistsError:
+            pass
     return total
 
 
