@@ -11,7 +11,7 @@ from shunter.drivers.ssh import bootstrap
 from shunter.drivers.ssh.cargo import PACK_BYTES, Content, _packs
 from shunter.drivers.ssh.checks import judge_facts
 from shunter.drivers.ssh.hostkeys import judge
-from shunter.server.collect.ingest import in_our_time
+from shunter.model.clock import in_our_time, settle
 
 OLD, NEW = "SHA256:" + "a" * 43, "SHA256:" + "b" * 43
 
@@ -63,8 +63,9 @@ def test_the_check_list_says_what_a_machine_lacks(changes: dict[str, Any], name:
 def test_times_of_a_clock_that_is_off_are_corrected_and_a_slow_way_is_not_a_clock() -> None:
     mark = {"outcome": {"kind": "completed", "started_at": 8000.0, "ended_at": 8010.0}}
     assert in_our_time(mark, 7200.0)["outcome"] == {"kind": "completed", "started_at": 800.0, "ended_at": 810.0}
-    assert in_our_time(mark, -1.5) is mark
+    assert in_our_time(mark, settle(0.0, -1.5)) is mark
     assert in_our_time({"ended": {"at": 1}}, 7200.0) == {"ended": {"at": 1}}
+    assert in_our_time({"sign": "running", "started": True}, 7200.0) == {"sign": "running", "started": True}
 
 
 def test_contents_are_cut_into_packs_and_a_large_one_stands_alone() -> None:

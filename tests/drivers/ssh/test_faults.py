@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,25 @@ def test_a_clock_that_is_two_hours_off_is_told_and_times_are_right(
     clock = next(s for s in steps if s["check"] == "clock")
     assert clock["verdict"] == "warning"
     assert "2.0 h behind" in clock["message"]
-    run = ws.submit("train.py", source_directory=write(tmp_path, "import time; time.sleep(0.5)"), target="vm").wait(
-        timeout_seconds=60
+    code = """
+import time, shunter.run
+run = shunter.run.get_context()
+for n in range(3):
+    run.log("loss", n)
+    run.log_table("t", {"n": [n]})
+    time.sleep(0.5)
+"""
+    run = ws.submit(
+        "train.py", source_directory=write(tmp_path, code), target="vm", inputs={"here": "node:/etc/hostname"}
     )
-    assert run.data["submitted_at"] <= run.data["started_at"] <= run.data["ended_at"]
+    run.wait(timeout_seconds=60)
+    assert run.status == "Completed", run.logs()
+    told = [run.data[k] for k in ("submitted_at", "started_at", "ended_at")]
+    assert told == sorted(told)
+    begun, over = (datetime.fromisoformat(t).timestamp() for t in (told[0], told[2]))
+    points = ws.client.get(run.path + "/series", name="loss")["series"][0]
+    samples = [sample["at"] for sample in run.usage()]
+    said = [datetime.fromisoformat(e["at"]).timestamp() for e in run.events() if e["kind"] == "input"]
+    for times in (points["times"], samples, said):
+        assert times
+        assert all(begun - 3 < at < over + 3 for at in times), (begun, times, over)

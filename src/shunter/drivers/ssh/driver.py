@@ -22,6 +22,7 @@ from shunter.drivers.ssh.session import AgentSession
 from shunter.drivers.ssh.shell import SshShell
 from shunter.errors import Conflict, DriverError, ShunterError
 from shunter.home import HomeFolder
+from shunter.model.clock import in_our_time, settle
 from shunter.model.compute import Compute
 
 log = logging.getLogger("shunter.ssh")
@@ -46,6 +47,7 @@ class SshDriver:
             self.config, compute.name, f"{self.config.folder or '~/.shunter-node'}/{server}-{own}", home.url
         )
         self.cargo = Cargo()
+        self.clock_off_seconds = 0.0
         self._generation = 0
         self._tidied_at = 0.0
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -133,8 +135,9 @@ class SshDriver:
             found, _ = await session.call("poll", launches=[h["launch"] for h in handles])
         except ShunterError as error:
             return [Unknown(error.message)] * len(handles)
-        off = float(found["time"]) - time.time()
-        return [sign_from_wire(_in_our_time(sign, off)) for sign in found["signs"]]
+        # Half of a slow way back is not a clock that is off.
+        self.clock_off_seconds = settle(self.clock_off_seconds, float(found["time"]) - time.time())
+        return [sign_from_wire(in_our_time(sign, self.clock_off_seconds)) for sign in found["signs"]]
 
     async def fetch(self, handle: Handle, stream: str, offset: int) -> bytes:
         session = await self._session()
@@ -205,12 +208,3 @@ class SshDriver:
                 self.cargo.forget()
         except ShunterError as error:
             log.warning("%s: could not be tidied: %s", self.link.name, error.message)
-
-
-def _in_our_time(sign: dict[str, Any], off_seconds: float) -> dict[str, Any]:
-    """A sign from a machine whose clock is off by more than the way here takes."""
-    outcome = sign.get("outcome")
-    if outcome is None or abs(off_seconds) < 2.0:
-        return sign
-    times = {k: outcome[k] - off_seconds for k in ("started_at", "ended_at") if isinstance(outcome.get(k), int | float)}
-    return {**sign, "outcome": {**outcome, **times}}

@@ -12,9 +12,10 @@ from fastapi.responses import FileResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from shunter.errors import NotFound, UsageError
-from shunter.model.run import Run, Status
+from shunter.model.run import Run, Status, launch_id
 from shunter.server.api.context import Server, in_thread, quickly
 from shunter.server.api.wire import event_wire, run_wire, time_text, why_wire
+from shunter.server.collect.clocks import usage_in_our_time
 from shunter.server.services import runs as service
 from shunter.server.services.clusters import FOR_THIS_RUN
 from shunter.server.services.parts import Parts
@@ -193,8 +194,13 @@ async def get_file(run_id: str, path: str, server: Server, offset: int = 0) -> R
 async def usage(run_id: str, server: Server, attempt: int = 0, node: int = 0) -> Response:
     """The samples of CPU and working set, one JSON object a line."""
     run = await in_thread(server.runs.get, run_id)
-    path = server.files.log_path(run_id, attempt or run.attempt, node).with_name("usage")
-    return Response(await in_thread(_read, path, 0, 64 << 20), media_type="application/x-ndjson")
+    launch = launch_id(run_id, attempt or run.attempt, node)
+
+    def read() -> bytes:
+        lines = _read(server.files.stream_path(launch, "usage"), 0, 64 << 20)
+        return usage_in_our_time(lines, server.ingest.clocks.of(launch))
+
+    return Response(await in_thread(read), media_type="application/x-ndjson")
 
 
 @router.post("/runs/wait")

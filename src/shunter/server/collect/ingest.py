@@ -13,8 +13,10 @@ from typing import Any
 
 from shunter.drivers.base import Driver
 from shunter.errors import ServerError, ShunterError, UsageError
+from shunter.model.clock import in_our_time
 from shunter.model.run import Launch, Outcome, Run, parse_launch_id
 from shunter.server.collect.arrivals import Arrivals
+from shunter.server.collect.clocks import Clocks
 from shunter.server.collect.masking import Masker
 from shunter.server.collect.streams import Handlers
 from shunter.server.dispatch import reconcile
@@ -38,6 +40,7 @@ class Ingest:
     ) -> None:
         self.files = files
         self.arrivals = Arrivals(files)
+        self.clocks = Clocks(files)
         self.handlers = handlers
         self.clock = clock
         self.on_stream = on_stream
@@ -76,7 +79,7 @@ class Ingest:
                 elif "move" in header:
                     self._take(run, launches, launch_id, header)
                 elif "clock" in header:
-                    off = float(header["clock"]) - self.clock()
+                    off = self.clocks.heard(launch_id, float(header["clock"]) - self.clock())
                 else:
                     marks.append(header if masker is None else masker.words(header))
             for name in held:
@@ -89,6 +92,7 @@ class Ingest:
         if run.is_over:
             self._locks.pop(run_id, None)
             self.wanted.pop(run_id, None)
+            self.clocks.forget(launch_id)
         want = sorted(self.wanted.pop(run_id, ()))
         return {"held": held | arrived, "cancel": run.cancel_requested, "want": want}
 
@@ -96,6 +100,9 @@ class Ingest:
         """Read from the node what its launcher can no longer push. Used by dispatch before it believes an outcome."""
         import asyncio
 
+        off = getattr(driver, "clock_off_seconds", 0.0)
+        if off:
+            await asyncio.to_thread(self.clocks.heard, launch.id, off)
         for stream in STREAMS:
             while True:
                 held = await asyncio.to_thread(self.files.append, launch.id, stream, 0, b"")
@@ -179,20 +186,6 @@ class Ingest:
         masker = self.masker(run)
         if masker is not None and path.startswith("logs/") and target.is_file():
             masker.hide_in_file(target)
-
-
-def in_our_time(mark: dict[str, Any], off_seconds: float) -> dict[str, Any]:
-    """A state message of a node whose clock is `off_seconds` ahead of ours, in our time. A little off is the way here."""
-    if abs(off_seconds) < 2.0:
-        return mark
-    found = dict(mark)
-    for kind in ("started", "outcome"):
-        if kind in found:
-            found[kind] = {
-                k: v - off_seconds if k in ("at", "started_at", "ended_at") and isinstance(v, int | float) else v
-                for k, v in found[kind].items()
-            }
-    return found
 
 
 def decode(body: bytes) -> Iterator[tuple[dict[str, Any], bytes]]:

@@ -50,6 +50,8 @@ class MetricIngest:
         self.store = store
         self.says = says
         self.on_points = on_points
+        #: Seconds that the clock of a launch's machine is ahead of ours.
+        self.off: Callable[[str], float] = lambda launch_id: 0.0
         self._lock = threading.Lock()
         self._locks: dict[str, threading.Lock] = {}
         self._offsets: dict[str, int] = {}
@@ -70,6 +72,7 @@ class MetricIngest:
             offset = self.store.offset(launch_id, STREAM)
         for data, behind in whole_lines(path, offset):
             found = understand(data, run.id)
+            in_our_time(found, self.off(launch_id))
             self._act(run, found)
             try:
                 self.store.add(list(found.batches.values()), launch_id, STREAM, behind, found.bad_lines)
@@ -158,6 +161,16 @@ def understand(data: bytes, run_id: str) -> Understood:
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
             found.bad_lines += 1
     return found
+
+
+def in_our_time(found: Understood, off_seconds: float) -> None:
+    """Correct the times of a machine whose clock is `off_seconds` ahead of ours."""
+    if not off_seconds:
+        return
+    for batch in found.batches.values():
+        batch.numbers[1::3] = [at - off_seconds for at in batch.numbers[1::3]]
+        batch.entries[:] = [entry._replace(at=entry.at - off_seconds) for entry in batch.entries]
+    found.todo[:] = [(run_id, kind, value, at - off_seconds) for run_id, kind, value, at in found.todo]
 
 
 def _batch(batches: dict[tuple[str, str, str], Batch], run_id: Any, name: Any, kind: str) -> Batch:

@@ -22,23 +22,25 @@ class NodeEvents:
         self.runs = runs
         self.offsets = offsets
         self.on_change = on_change
+        #: Seconds that the clock of a launch's machine is ahead of ours.
+        self.off: Callable[[str], float] = lambda launch_id: 0.0
 
     def __call__(self, run: Run, launch_id: str, path: Path) -> None:
         start = self.offsets.offset(launch_id, STREAM)
         for data, behind in whole_lines(path, start):
             for line in data.splitlines():
-                found = read_event(run, line)
+                found = read_event(run, line, self.off(launch_id))
                 if found is not None:
                     self.runs.log(found)
             self.offsets.add((), launch_id, STREAM, behind)
             self.on_change(run.id)
 
 
-def read_event(run: Run, line: bytes) -> Event | None:
-    """A line of the stream as an event; None when it is none. Pure."""
+def read_event(run: Run, line: bytes, off_seconds: float = 0.0) -> Event | None:
+    """A line of the stream as an event in our time; None when it is none. Pure."""
     try:
         about: Any = json.loads(line)
         at, kind, reason = float(about.pop("at")), str(about.pop("kind")), str(about.pop("reason", ""))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-    return Event(run.id, at, kind[:32], run.status, reason[:2000], about)
+    return Event(run.id, at - off_seconds, kind[:32], run.status, reason[:2000], about)

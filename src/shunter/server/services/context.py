@@ -50,8 +50,11 @@ def connect(parts: Parts) -> RunContext:
         notifier.start()
     context = RunContext(metrics, secrets, maskers, checkpoints, says, notifier)
 
-    ingest.handlers.add(STREAM, MetricIngest(metrics, says, lambda run_id: parts.signals.fire(run_id + "/metrics")))
-    ingest.handlers.add("events", NodeEvents(parts.runs, metrics, parts.signals.fire))
+    points = MetricIngest(metrics, says, lambda run_id: parts.signals.fire(run_id + "/metrics"))
+    node_events = NodeEvents(parts.runs, metrics, parts.signals.fire)
+    points.off = node_events.off = ingest.clocks.of
+    ingest.handlers.add(STREAM, points)
+    ingest.handlers.add("events", node_events)
     ingest.arrivals.family = lambda run_id: says.family(parts.runs.get(run_id))
     ingest.masker = maskers.of
     taker = CheckpointTaker(checkpoints, parts.clock)
