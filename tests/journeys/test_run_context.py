@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -237,6 +238,22 @@ def test_inputs_are_brought_sampled_and_then_whole(ws: shunter.Workspace, tmp_pa
     (data / "cat/0.txt").write_text("changed")
     with pytest.raises(InputChanged, match="data"):
         run.rerun(full=True)
+
+
+def test_parquet_files_are_sampled_by_rows_and_folders_of_them_by_parts(ws: shunter.Workspace, tmp_path: Path) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    (tmp_path / "parts").mkdir()
+    for number in range(10):
+        parquet.write_table(arrow.table({"i": range(300)}), tmp_path / f"parts/{number}.parquet")
+    parquet.write_table(arrow.table({"i": range(3000)}), tmp_path / "one.parquet")
+    code = "import pyarrow.parquet\nprint({n: pyarrow.parquet.read_table(p).num_rows for n, p in run.input_datasets.items()})\n"
+    inputs = {"one": tmp_path / "one.parquet", "parts": tmp_path / "parts", "there": f"node:{tmp_path}/one.parquet"}
+    run = ws.submit("train.py", source_directory=write(tmp_path / "src", code), inputs=inputs, sample="20%").wait()
+    assert run.status == "Completed", (run.error, run.logs())
+    found = ast.literal_eval(run.logs())
+    assert 500 < found["one"] == found["there"] < 700
+    assert found["parts"] == 600
+    assert ast.literal_eval(run.rerun(full=True).wait().logs()) == dict.fromkeys(inputs, 3000)
 
 
 def test_an_input_on_the_node_that_changed_since_submit_is_refused(ws: shunter.Workspace, tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import gzip
+import sys
 from pathlib import Path
 
 import pytest
 
+from shunter.node import sampling
 from shunter.node.sampling import CannotSample, sample_files, sample_table
 
 
@@ -54,3 +56,23 @@ def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.bin").write_bytes(b"x")
     with pytest.raises(CannotSample, match="folders"):
         sample_table(str(tmp_path / "x.bin"), str(tmp_path / "y.bin"), 5)
+
+
+def test_rows_of_a_parquet_file_are_taken_also_where_the_launcher_has_nothing_but_python(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = arrow.table({"i": list(range(5000)), "text": [f"row {i}" for i in range(5000)]})
+    parquet.write_table(table, tmp_path / "t.parquet", row_group_size=700)
+    taken = sampling.sample_parquet(str(tmp_path / "t.parquet"), str(tmp_path / "a.parquet"), 10)
+    found = parquet.read_table(tmp_path / "a.parquet")
+    assert found.schema == table.schema
+    assert 400 < taken == found.num_rows < 600
+    bare = tmp_path / "bare"  # an interpreter that has no pyarrow
+    bare.write_text(f"#!/bin/sh\nexec {sys.executable} -I -S \"$@\"\n")
+    bare.chmod(0o755)
+    several = [str(tmp_path / "none"), str(bare), sys.executable]
+    sampling.sample_parquet_apart(several, str(tmp_path / "t.parquet"), str(tmp_path / "b.parquet"), 10)
+    assert parquet.read_table(tmp_path / "b.parquet") == found
+    assert sampling.sample_parquet(str(tmp_path / "t.parquet"), str(tmp_path / "c.parquet"), 0.0001) == 1
+    with pytest.raises(sampling.CannotSample, match="pyarrow"):
+        sampling.sample_parquet_apart(several[:2], str(tmp_path / "t.parquet"), str(tmp_path / "d.parquet"), 10)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import time
 
 from shunter.node import sampling
@@ -62,7 +63,8 @@ def _bring_one(folder, job, given, patience, canceled):
     sample = given.get("sample") if given["kind"] != "snapshot" else None  # a snapshot was sampled before it was sent
     private = os.path.join(folder, "inputs", str(given["name"]))
     if sample:
-        return _sampled(path, private, float(sample), str(given["name"]))
+        interpreters = [str(job["interpreter"])] if job.get("interpreter") else []
+        return _sampled(path, private, float(sample), str(given["name"]), [*interpreters, sys.executable])
     if given.get("mode") == "copy":
         return _copied(path, private)
     return path
@@ -158,6 +160,9 @@ def _fetch(job, given, target, patience, canceled):
                     done += len(data)
             os.chmod(full, mode)
             begin += size
+        if given["kind"] == "url":
+            # Read in many pieces: it must be the same at the end as it was at the beginning.
+            _get(home, where + "?again=true", given, patience, canceled)
     finally:
         home.close()
 
@@ -228,8 +233,8 @@ def _download(given, target, patience, canceled):
         time.sleep(patience(tries))
 
 
-def _sampled(path, private, percent, name):
-    # type: (str, str, float, str) -> str
+def _sampled(path, private, percent, name, interpreters):
+    # type: (str, str, float, str, List[str]) -> str
     try:
         if os.path.isdir(path):
             paths = []  # type: List[str]
@@ -242,7 +247,10 @@ def _sampled(path, private, percent, name):
             return private
         os.makedirs(private, exist_ok=True)
         target = os.path.join(private, os.path.basename(path))
-        sampling.sample_table(path, target, percent)
+        if path.lower().endswith(".parquet"):
+            sampling.sample_parquet_apart(interpreters, path, target, percent)
+        else:
+            sampling.sample_table(path, target, percent)
         return target
     except sampling.CannotSample as error:
         raise NotProvided("input_not_sampled", "The input %s: %s" % (name, error), "Leave --sample out.") from error

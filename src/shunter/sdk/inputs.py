@@ -257,30 +257,17 @@ def freeze_paths(root: Path, paths: Sequence[str], progress: Progress | None = N
 
 
 def _sample_file(source: Path, target: Path, percent: float) -> None:
-    if source.suffix.lower() == ".parquet":
-        _sample_parquet(source, target, percent)
-        return
     try:
-        sampling.sample_table(str(source), str(target), percent)
+        if source.suffix.lower() == ".parquet":
+            sampling.sample_parquet(str(source), str(target), percent)
+        else:
+            sampling.sample_table(str(source), str(target), percent)
+    except ImportError as error:
+        raise ExtraMissing(
+            "Sampling a parquet file needs the package pyarrow.", hint="pip install 'shunter[parquet]' brings it."
+        ) from error
     except sampling.CannotSample as error:
         raise UsageError(str(error), hint="Leave --sample out, or give the data as a folder of files.") from error
-
-
-def _sample_parquet(source: Path, target: Path, percent: float) -> None:
-    try:
-        import pyarrow as arrow  # type: ignore[import-not-found,import-untyped,unused-ignore]
-        from pyarrow import parquet  # type: ignore[import-not-found,import-untyped,unused-ignore]
-    except ImportError as error:
-        raise ExtraMissing("Sampling a parquet file needs the package pyarrow.", hint="pip install pyarrow") from error
-    table = parquet.ParquetFile(source)
-    with parquet.ParquetWriter(target, table.schema_arrow) as writer:
-        number = 0
-        for batch in table.iter_batches(65536):
-            rows = [i for i in range(batch.num_rows) if sampling.chosen(str(number + i + 1), percent)]
-            if not rows and not number:
-                rows = [0]
-            number += batch.num_rows
-            writer.write_batch(batch.take(arrow.array(rows, arrow.int64())))
 
 
 def _cache() -> Path:

@@ -34,10 +34,11 @@ async def look(body: UrlBody) -> dict[str, Any]:
 
 
 @router.get("/node/{launch_id}/input/{name}")
-async def listing(launch_id: str, name: str, server: Server) -> Response:
+async def listing(launch_id: str, name: str, server: Server, again: bool = False) -> Response:
+    """The files of an input; `again` looks at a URL anew, when all of it was read."""
     run_id, _, _ = parse_launch_id(launch_id)
     run = await in_thread(server.runs.get, run_id)
-    return answer(await in_thread(service.listing_of, server, run, name))
+    return answer(await in_thread(service.listing_of, server, run, name, again))
 
 
 @router.get("/node/{launch_id}/input/{name}/data")

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from shunter.server.services.parts import Parts
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-#: Schemes that are read through fsspec, and the package that brings each.
-BY_FSSPEC = {"s3": "s3fs", "az": "adlfs", "abfs": "adlfs", "abfss": "adlfs", "gs": "gcsfs", "gcs": "gcsfs"}
+#: Schemes that are read through fsspec, and the extra that brings each.
+BY_FSSPEC = {"s3": "s3", "az": "azure", "abfs": "azure", "abfss": "azure", "gs": "gcs", "gcs": "gcs"}
 MOST_BYTES = 32 << 20
 LOOK_SECONDS = 30.0
 
@@ -71,9 +71,11 @@ def check_inputs(parts: Parts, config: Mapping[str, Any]) -> None:
             raise UsageError(f"The input {name} has a wrong key.")
 
 
-def listing_of(parts: Parts, run: Run, name: str) -> Listing:
-    """The files of an input as (path, size, mode)."""
+def listing_of(parts: Parts, run: Run, name: str, again: bool = False) -> Listing:
+    """The files of an input as (path, size, mode). `again`: look at a URL anew, whatever was seen a moment ago."""
     given = _given(run, name)
+    if again:
+        _looked.clear()
     if given["kind"] == "snapshot":
         return [(e.path, e.size, e.mode) for e in parts.snapshots.get(given["snapshot_id"]).entries if e.kind == "file"]
     return [(path, size, 0o644) for path, size, _ in _remote_files(given)]
@@ -160,8 +162,8 @@ def _file_system(url: str) -> tuple[Any, str]:
         return found
     except ImportError as error:
         raise ExtraMissing(
-            f"{scheme}:// needs the packages fsspec and {BY_FSSPEC[scheme]} on the server.",
-            hint=f"pip install fsspec {BY_FSSPEC[scheme]}",
+            f"{scheme}:// needs a package that the server does not have ({error.name or error}).",
+            hint=f"pip install 'shunter[{BY_FSSPEC[scheme]}]' there brings it.",
         ) from error
 
 

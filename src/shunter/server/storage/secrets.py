@@ -120,7 +120,7 @@ def _keyring_key(home: str) -> bytes:
     except ImportError as error:
         raise ConfigError(
             "SHUNTER_KEYRING is set, and the package `keyring` is not installed.",
-            hint="Install it beside Shunter, or unset SHUNTER_KEYRING to keep the key in a file.",
+            hint="pip install 'shunter[keyring]' brings it; or unset SHUNTER_KEYRING to keep the key in a file.",
         ) from error
     from cryptography.fernet import Fernet
 
