@@ -101,3 +101,15 @@ def test_other_workloads_correct_the_line() -> None:
         examples.append(SampleExample(f"{index:03}", f"g{index % 5}", samples, 16000, full, None, None))
     found = predict_full_time(examples[3].samples, 16000, examples=examples)
     assert found.median == pytest.approx(210, rel=0.08)
+
+
+def test_growth_ends_where_others_ended_on_the_same_shape_of_machine() -> None:
+    full = [MemoryExample(f"f{i}", f"g{i}", (1.0, 2.0, 3.0), (9.0, 9.9, 10.0), 16.0, 4.0) for i in range(6)]
+    samples = [MemorySample(1.0, 6.0), MemorySample(2.0, 9.0)]
+    assert predict_peak_memory(samples, 4.0, 16.0, full, vcpu=4.0).peak_gib.median == pytest.approx(10.0, rel=0.02)
+    assert predict_peak_memory(samples, 4.0, 16.0, full, vcpu=8.0).peak_gib.median > 11.5
+
+
+def test_a_difference_between_almost_equal_sizes_is_noise() -> None:
+    found = predict_peak_memory([MemorySample(1.0, 4.0), MemorySample(1.005, 4.2)], 1.1, 16.0)
+    assert found.peak_gib.median == pytest.approx(4.2, rel=0.03)

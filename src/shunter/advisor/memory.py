@@ -10,12 +10,22 @@ from functools import lru_cache
 import numpy as np
 
 from shunter.advisor.errors import TooFewProbes
-from shunter.advisor.similar import weighted_median
 from shunter.advisor.values import Array, Estimate, estimate_from_log, positive
 
-# Of the growth along a straight line this part is taken as given; what is added is learned.
-FOLLOWED = 0.5
-LIKENESS_WIDTH = 0.8
+# Of the growth along the straight line this part comes: most programs start to spill or to reuse before the end.
+FOLLOWED = 0.8
+# Log growth of the peak per log growth of the data, before anything is measured, and its spread.
+USUAL_GROWTH, GROWTH_SPREAD = 0.1, 0.3
+# Log spread of a measured peak over repetitions.
+PEAK_NOISE = 0.03
+# Where a peak already passed what others reached on such a machine, this part of the growth still comes.
+BEYOND = 0.3
+# What covered the worst known case is widened by this: the next one may be worse.
+SAFETY = 1.1
+# A reserve is at most this much above what others reached on such a machine.
+ABOVE_REACHED = 1.15
+# Without other workloads: log spread, and spreads from the middle to what to reserve.
+PLAIN_SPREAD, PLAIN_WORST = 0.04, 3.0
 
 
 @dataclass(frozen=True)
@@ -39,6 +49,7 @@ class MemoryExample:
     sizes: tuple[float, float, float]
     peaks_gib: tuple[float, float, float]
     memory_gib: float
+    vcpu: float | None = None
 
 
 @dataclass(frozen=True)
@@ -54,10 +65,12 @@ def predict_peak_memory(
     data_size: float,
     memory_gib: float,
     examples: Sequence[MemoryExample] = (),
+    vcpu: float | None = None,
 ) -> MemoryForecast:
     """Peak at `data_size` on a machine with `memory_gib`, from samples at smaller sizes on the same machine.
 
-    With one sample the growth is unknown: between none and proportional, and the interval says so.
+    With one sample the growth is unknown: between none and proportional, and the interval says so. With `vcpu`, what
+    other workloads reached on the same shape of machine is where growth ends: heaps are set by the machine.
     """
     if not samples:
         raise TooFewProbes("no memory was measured", hint="Run on a small sample of the data first.")
@@ -73,78 +86,66 @@ def predict_peak_memory(
         peak = estimate_from_log(math.log(last.peak_gib) + middle, sd, notes=("growth unknown: one size only",))
         return MemoryForecast(peak, min(peak.high, max(memory_gib, peak.median)))
     before = smaller[-1]
-    row = np.array([[before.data_size, last.data_size, data_size, before.peak_gib, last.peak_gib, memory_gib]])
     known = _learn(tuple(sorted(examples, key=lambda example: example.fingerprint)))
-    growth = float(_followed(row)[0]) + known.correction(row)
-    room = math.log(memory_gib / last.peak_gib)
-    growth = min(growth, max(room, 0.0))
+    row = np.array([[before.data_size, last.data_size, data_size, before.peak_gib, last.peak_gib]])
+    reached = known.reached(memory_gib, vcpu)
+    growth = float(_growth(row, np.array([reached]))[0])
+    growth = min(growth, max(math.log(memory_gib / last.peak_gib), 0.0))
     sd = known.spread * float(_uncertainty(row)[0])
     notes = ("far beyond the samples",) if ratio > 2 * math.log(last.data_size / before.data_size) + 1 else ()
     peak = estimate_from_log(math.log(last.peak_gib) + growth, sd, notes=notes)
-    return MemoryForecast(peak, peak.median * math.exp(known.worst * sd))
+    # Hardly more than what others reached on such a machine, unless this one is already there.
+    most = max(reached, last.peak_gib) * ABOVE_REACHED if reached != memory_gib else math.inf
+    return MemoryForecast(peak, max(min(peak.median * math.exp(known.worst * sd), most), peak.median))
 
 
 @dataclass(frozen=True)
 class _Known:
-    """How much further than half the straight line memory grew elsewhere, by likeness; and how far off that was."""
+    """The shape of machine and the peak of every example; how far off the growth was elsewhere."""
 
-    rows: Array
-    rest: Array
-    groups: tuple[str, ...]
-    spread: float = 0.06
-    worst: float = 3.0
+    shapes: tuple[tuple[float, float | None, float, str], ...] = ()
+    spread: float = PLAIN_SPREAD
+    worst: float = PLAIN_WORST
 
-    def correction(self, row: Array, leave_out: str | None = None) -> float:
-        """Weighted median of the rest; without other workloads, the straight line is trusted a little more."""
-        if not len(self.rows):
-            return 0.3 * float(_straight(row)[0])
-        distance = ((_features(self.rows) - _features(row)) ** 2).sum(axis=1) / 3
-        weights = np.exp(-distance / (2 * LIKENESS_WIDTH**2)) + 1e-9
-        weights *= np.array([group != leave_out for group in self.groups], dtype=float)
-        return float(weighted_median(self.rest[:, None], weights)[0])
+    def reached(self, memory_gib: float, vcpu: float | None, leave_out: str | None = None) -> float:
+        """The largest peak of other workloads on this shape of machine; its memory when none is known."""
+        peaks = [
+            peak
+            for memory, cores, peak, group in self.shapes
+            if abs(math.log(memory / memory_gib)) < 0.1 and vcpu is not None and cores == vcpu and group != leave_out
+        ]
+        return max(peaks, default=memory_gib)
 
 
-def _straight(rows: Array) -> Array:
-    """Log growth of the peak along the line through the two samples; shrinking is taken as noise."""
-    first, second, third, low, high, _ = rows.T
-    reached = high + (high - low) / (second - first) * (third - second)
-    return np.asarray(np.clip(np.log(np.maximum(reached, high) / high), 0.0, 0.6))
+def _line(rows: Array) -> Array:
+    """Log growth along the line through the two samples, as far as their difference is more than noise."""
+    first, second, third, low, high = rows.T
+    seen = np.log(second / first)
+    trust = (seen * GROWTH_SPREAD) ** 2 / ((seen * GROWTH_SPREAD) ** 2 + 2 * PEAK_NOISE**2)
+    grown = np.maximum(trust * np.log(high / low) + (1 - trust) * USUAL_GROWTH * seen, 0.0)
+    return np.asarray(np.log1p(-np.expm1(-grown) / (second - first) * np.maximum(third - second, 0.0)))
 
 
-def _followed(rows: Array) -> Array:
-    return FOLLOWED * _straight(rows)
-
-
-def _features(rows: Array) -> Array:
-    first, second, third, low, high, memory = rows.T
-    bent = np.log(high / low) / np.log(second / first) * np.log(third / second)
-    further = np.log(third / second)
-    return np.stack(
-        [
-            _straight(rows) / 0.1,
-            np.clip(bent, -0.3, 0.8) / 0.1,
-            high / memory / 0.2,
-            further / 0.5,
-        ],
-        axis=1,
-    )
+def _growth(rows: Array, reached: Array) -> Array:
+    """Log growth of the peak from the second sample to the asked size."""
+    growth = FOLLOWED * _line(rows)
+    room = np.log(reached / rows[:, 4])
+    return np.asarray(np.where(room > 0, np.minimum(growth, room), BEYOND * growth))
 
 
 def _uncertainty(rows: Array) -> Array:
-    first, second, third, low, high, _ = rows.T
-    seen = np.abs(np.log(high / low)) * np.log(third / second) / np.maximum(np.log(second / first), 0.02)
-    return np.asarray(0.6 + 3 * np.minimum(seen, 0.4) + 0.4 * np.log(third / second))
+    return np.asarray(1 + np.minimum(_line(rows), 0.4) + np.abs(np.log(rows[:, 2] / rows[:, 1])))
 
 
 @lru_cache(maxsize=64)
 def _learn(examples: tuple[MemoryExample, ...]) -> _Known:
-    groups = tuple(example.group for example in examples)
-    if len(examples) < 5 or len(set(groups)) < 2:
-        return _Known(np.empty((0, 6)), np.empty(0), ())
-    rows = np.array([[*e.sizes, e.peaks_gib[0], e.peaks_gib[1], e.memory_gib] for e in examples])
-    rest = np.log([e.peaks_gib[2] / e.peaks_gib[1] for e in examples]) - _followed(rows)
-    plain = _Known(rows, rest, groups)
-    guesses = np.array([plain.correction(rows[i : i + 1], groups[i]) for i in range(len(rows))])
-    gaps = (rest - guesses) / _uncertainty(rows)
-    spread = float(np.quantile(np.abs(gaps), 0.9)) / 1.645
-    return _Known(rows, rest, groups, spread, max(float(gaps.max()) / spread, 2.0))
+    shapes = tuple((e.memory_gib, e.vcpu, max(e.peaks_gib), e.group) for e in examples)
+    plain = _Known(shapes)
+    if len(examples) < 5 or len({example.group for example in examples}) < 2:
+        return plain
+    rows = np.array([[*e.sizes, e.peaks_gib[0], e.peaks_gib[1]] for e in examples])
+    reached = np.array([plain.reached(e.memory_gib, e.vcpu, e.group) for e in examples])
+    truth = np.log([e.peaks_gib[2] / e.peaks_gib[1] for e in examples])
+    gaps = (truth - _growth(rows, reached)) / _uncertainty(rows)
+    spread = max(float(np.quantile(np.abs(gaps), 0.9)) / 1.645, 1e-3)
+    return _Known(shapes, spread, max(SAFETY * float(gaps.max()) / spread, 2.0))

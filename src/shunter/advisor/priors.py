@@ -100,7 +100,7 @@ _READERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "machines": _machine_example,
     "clusters": lambda r: ClusterExample(r["fingerprint"], r["group"], tuple(r["numbers"])),
     "memory": lambda r: MemoryExample(
-        r["fingerprint"], r["group"], tuple(r["sizes"]), tuple(r["peaks_gib"]), r["memory_gib"]
+        r["fingerprint"], r["group"], tuple(r["sizes"]), tuple(r["peaks_gib"]), r["memory_gib"], r["vcpu"]
     ),
     "verdicts": lambda r: VerdictExample(
         r["fingerprint"], r["group"], tuple(r["vector"]), r["faster_up"], r["slower_down"]

@@ -173,7 +173,9 @@ def memory_examples(workloads: list[Workload], machines: dict[str, Machine]) -> 
                 mark = f"{min(workload.fingerprint for workload in family)}-{name}"
                 rounded = (round(peaks[0], 4), round(peaks[1], 4), round(peaks[2], 4))
                 out.append(
-                    MemoryExample(mark, program[0], (sizes[0], sizes[1], sizes[2]), rounded, machine.memory_gib)
+                    MemoryExample(
+                        mark, program[0], (sizes[0], sizes[1], sizes[2]), rounded, machine.memory_gib, machine.vcpu
+                    )
                 )
     return out
 

@@ -142,7 +142,7 @@ def memory(folder: Path, pool: Examples) -> list[Result | None]:
     for example in scout.memory_examples(workloads, machines):
         known: list[MemoryExample] = others(pool.memory, example.group)
         samples = [MemorySample(example.sizes[i], example.peaks_gib[i]) for i in (0, 1)]
-        found = predict_peak_memory(samples, example.sizes[2], example.memory_gib, known)
+        found = predict_peak_memory(samples, example.sizes[2], example.memory_gib, known, example.vcpu)
         truth = example.peaks_gib[2]
         cases.append(checked(example.group, found.peak_gib, truth))
         slack.append(Case(example.group, found.reserve_gib / truth - 1))
