@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from shunter.server.collect.metrics import MetricIngest, understand, whole_lines
-from shunter.server.services.metrics import read_metrics
+from shunter.server.services.metrics import in_order, read_metrics
 from shunter.server.storage.database import Database, sqlite_url
 from shunter.server.storage.files import RunFiles
-from shunter.server.storage.metrics import Metrics
+from shunter.server.storage.metrics import Entry, Metrics
 
 RUN = "ab" * 16
 LAUNCH = RUN + ".1.0"
@@ -101,6 +101,22 @@ def test_shapes_are_those_that_scripts_of_the_first_sdk_expect(bench: Bench) -> 
         "once": 0.25, "text": "good", "big": 10**30, "yes": True, "l": [1, 2], "row": {"x": 1},
         "rows": {"x": [1, 3], "y": [2, 4]}, "t": {"a": [1, 2]}, "i": "images/i.png",
     }  # fmt: skip
+
+
+def test_a_name_that_is_logged_in_several_ways_keeps_the_order(bench: Bench) -> None:
+    bench.say(point("x", 1), point("x", "two"), point("x", 3), point("x", 4), point("other", "a"))
+    bench.take_in()
+    bench.say(point("x", True), point("x", [6, 7], k="list"), point("x", 8), point("x", "nine"), point("x", {"a": 1}, k="row"))
+    bench.take_in()
+    bench.say(point("x", "eleven"), point("x", 12), point("other", 2))
+    bench.take_in()
+    assert bench.metrics == {
+        "x": [1, "two", 3, 4, True, 6, 7, 8, "nine", {"a": 1}, "eleven", 12], "other": ["a", 2],
+    }  # fmt: skip
+
+
+def test_entries_of_before_places_were_kept_come_behind_the_numbers() -> None:
+    assert in_order([1, 2], [("value", Entry(0, 1.0, "a")), ("value", Entry(1, 1.0, "b"))]) == [1, 2, "a", "b"]
 
 
 def test_what_is_no_finite_number_comes_back(bench: Bench) -> None:

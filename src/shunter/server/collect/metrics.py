@@ -153,7 +153,8 @@ def understand(data: bytes, run_id: str) -> Understood:
             else:
                 step = line.get("s")
             if kind in ENTRY_KINDS:
-                _batch(batches, of, line["n"], kind).entries.append(Entry(step, float(at), value))
+                batch = _batch(batches, of, line["n"], kind)
+                batch.entries.append(Entry(step, float(at), value, _so_far(batches, of, batch.name)))
             elif isinstance(of, str) and isinstance(kind, str):
                 found.todo.append((of, kind, value, float(at)))
             else:
@@ -184,6 +185,12 @@ def _batch(batches: dict[tuple[str, str, str], Batch], run_id: Any, name: Any, k
         if found is None:
             found = batches[(run_id, clean, kind)] = Batch(run_id, clean, kind)
     return found
+
+
+def _so_far(batches: dict[tuple[str, str, str], Batch], run_id: str, name: str) -> int:
+    """How many points of a name there are among these, of whatever kind."""
+    several = [batches[key] for kind in (NUMBER, *ENTRY_KINDS) if (key := (run_id, name, kind)) in batches]
+    return sum(len(batch.numbers) // 3 + len(batch.entries) for batch in several)
 
 
 def _parse(data: bytes) -> Iterator[Any]:

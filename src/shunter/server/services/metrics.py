@@ -53,16 +53,33 @@ def series_of(parts: Parts, run_id: str, names: Sequence[str] = (), points: int 
 
 
 def read_metrics(store: Metrics, run_id: str, name: str | None = None) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    by_name: dict[str, list[Metric]] = {}
     for metric in store.list(run_id, None if name is None else [name]):
-        value = _numbers(store, metric) if metric.kind == NUMBER else shape(metric.kind, store.entries(metric))
-        if metric.name in found:  # one name, logged in several ways
-            before = found[metric.name]
-            value = [
-                one for several in (before, value) for one in (several if isinstance(several, list) else [several])
-            ]
-        found[metric.name] = value
-    return found
+        by_name.setdefault(metric.name, []).append(metric)
+    return {
+        name: _read(store, several[0]) if len(several) == 1 else in_order(
+            [value for m in several if m.kind == NUMBER for value in _as_list(_read(store, m))],
+            [(m.kind, entry) for m in several if m.kind != NUMBER for entry in store.entries(m)],
+        )
+        for name, several in by_name.items()
+    }  # fmt: skip
+
+
+def in_order(numbers: Sequence[Any], entries: Iterable[tuple[str, Entry]]) -> list[Any]:
+    """What was logged under one name in several ways, in the order it was logged: entries know their place. Pure."""
+    left = iter(numbers)
+    found: list[Any] = []
+    count = 0
+    for kind, entry in sorted(entries, key=lambda one: math.inf if one[1].place is None else one[1].place):
+        for _ in range(count, len(numbers) + count if entry.place is None else entry.place):
+            number = next(left, left)
+            if number is left:
+                break
+            found.append(number)
+            count += 1
+        found += entry.value if kind == "list" else [entry.value]
+        count += 1
+    return [*found, *left]
 
 
 def shape(kind: str, entries: Iterable[Entry]) -> Any:
@@ -127,11 +144,17 @@ def series_to_wire(series: Series) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _numbers(store: Metrics, metric: Metric) -> Any:
+def _read(store: Metrics, metric: Metric) -> Any:
+    if metric.kind != NUMBER:
+        return shape(metric.kind, store.entries(metric))
     values: list[Any] = store.points(metric).values.tolist()
     if metric.integral:
         values = [int(v) for v in values]
     return values[0] if len(values) == 1 else values
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _all_plain(found: list[Any]) -> bool:

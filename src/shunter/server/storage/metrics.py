@@ -29,11 +29,15 @@ NUMBER = "number"
 
 
 class Entry(NamedTuple):
-    """A logged thing that is not a number. `step` None: the count is the step."""
+    """A logged thing that is not a number. `step` None: the count is the step.
+
+    `place`: how many points of the name, of whatever kind, came before it (in its batch, as long as it is in one).
+    """
 
     step: int | None
     at: float
     value: Any
+    place: int | None = None
 
 
 @dataclass(slots=True)
@@ -97,8 +101,11 @@ class Metrics:
                     row["id"] = connection.execute(sa.insert(metrics), row).inserted_primary_key[0]  # type: ignore[index]
                     known[(row["run_id"], row["name"], row["kind"])] = row
         rows = [known[(b.run_id, b.name, b.kind)] for b in batches]
+        before: dict[tuple[str, str], int] = {}
+        for (run_id, name, _), row in known.items():
+            before[(run_id, name)] = before.get((run_id, name), 0) + int(row["count"])
         for batch, row in zip(batches, rows, strict=True):
-            self._append(batch, row)
+            self._append(batch, row, before[(batch.run_id, batch.name)])
         key = {"launch_id": launch_id, "stream": stream}
         with self.database.begin() as connection:
             if rows:
@@ -181,12 +188,12 @@ class Metrics:
                         found[(row.run_id, row.name, row.kind)] = dict(row._mapping)
         return found
 
-    def _append(self, batch: Batch, row: dict[str, Any]) -> None:
-        """Write the points behind those that count, and bring the row up to date."""
+    def _append(self, batch: Batch, row: dict[str, Any], before: int) -> None:
+        """Write the points behind those that count, and bring the row up to date. `before`: points of the name so far."""
         if batch.kind == NUMBER:
             data = _pack_numbers(batch.numbers, row)
         else:
-            data = _pack_entries(batch.entries, row)
+            data = _pack_entries(batch.entries, row, before)
         path = self._path(batch.run_id, row["id"], batch.kind)
         try:
             try:
@@ -261,11 +268,12 @@ def _pack_numbers(flat: list[Any], row: dict[str, Any]) -> bytes:
     return struct.pack("<" + "qdd" * count, *flat)
 
 
-def _pack_entries(entries: list[Entry], row: dict[str, Any]) -> bytes:
+def _pack_entries(entries: list[Entry], row: dict[str, Any], before: int) -> bytes:
     lines = []
     for entry in entries:
         step = row["count"] if entry.step is None else entry.step
-        lines.append(json.dumps([step, entry.at, entry.value]) + "\n")
+        place = None if entry.place is None else before + entry.place
+        lines.append(json.dumps([step, entry.at, entry.value, place]) + "\n")
         row["count"] += 1
         row["last_step"], row["updated_at"] = step, entry.at
     last = json.dumps(entries[-1].value)
