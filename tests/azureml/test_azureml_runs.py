@@ -289,6 +289,33 @@ def test_what_a_run_made_is_registered_listed_and_brought_back(ws: Workspace, ru
     assert Model(ws, "reader").id == "reader:1"
 
 
+def test_files_of_this_machine_are_registered_and_found_by_name(
+    ws: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model" / "deep").mkdir(parents=True)
+    (tmp_path / "model" / "weights.bin").write_bytes(b"weights")
+    (tmp_path / "model" / "deep" / "Käse +.txt").write_text("")
+    made = Model.register(
+        ws, model_path=str(tmp_path / "model"), model_name="local", tags={"area": "x"}, properties={"p": 1},
+        model_framework=Model.Framework.SCIKITLEARN, description="by hand",
+    )  # fmt: skip
+    assert (made.id, made.run_id, made.tags, made.properties) == ("local:1", None, {"area": "x"}, {"p": "1"})
+    assert (made.model_framework, made.description) == ("ScikitLearn", "by hand")
+    second = Model.register(workspace=ws, model_path=tmp_path / "model" / "weights.bin", model_name="local")
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "there")
+    path = Model.get_model_path("local", version=1, _workspace=ws)
+    assert sorted(p.relative_to(path).as_posix() for p in Path(path).rglob("*") if p.is_file()) == [
+        "deep/Käse +.txt", "weights.bin",
+    ]  # fmt: skip
+    assert Path(Model.get_model_path("local", _workspace=ws)).read_bytes() == b"weights"
+    assert Path(Model.get_model_path("local", _workspace=ws)).as_posix() == "azureml-models/local/2/weights.bin"
+    with pytest.raises(WebserviceException, match="could not be found"):
+        Model.register(ws, "nothing here", "local")
+    second.delete()
+    assert Model(ws, "local").version == 1
+
+
 def test_data_is_given_to_a_run_by_inputs_and_child_runs_are_submitted(ws: Workspace, run: ScriptRun, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.csv").write_text("1\n")

@@ -204,8 +204,19 @@ def test_models_are_registered_found_downloaded_and_deleted(
         ws.models.get("weights")
 
 
-def test_the_command_line_lists_and_shows_models(run: shunter.Run) -> None:
+def test_the_command_line_registers_lists_and_shows_models(ws: shunter.Workspace, run: shunter.Run, tmp_path: Path) -> None:
     command = [sys.executable, "-c", "import sys; from shunter.cli import main; sys.exit(main())", "model"]
+    import mlflow.sklearn
+    from sklearn.linear_model import LogisticRegression
+
+    fitted = LogisticRegression().fit([[0], [9]], [0, 1])
+    mlflow.sklearn.save_model(fitted, tmp_path / "tree", pip_requirements=["scikit-learn==0.1", "no-such-package==2"])
+    made = [*command, "register", str(tmp_path / "tree"), "--name", "tree", "--tag", "kind=small", "--json"]
+    data = json.loads(subprocess.run(made, capture_output=True, check=True, timeout=60).stdout)
+    assert (data["name"], data["version"], data["run_id"], data["tags"]) == ("tree", "1", None, {"kind": "small"})
+    model = ws.models.get("tree")
+    assert list(model.load().predict([[9]])) == [1]
+    assert model.differences()["no-such-package"] == ("2", None)
     listed = subprocess.run([*command, "list", "--json"], capture_output=True, check=True, timeout=60)
     assert "by script" in {m["name"] for m in json.loads(listed.stdout)}
     shown = subprocess.run([*command, "show", "by script", "--version", "1"], capture_output=True, check=True, timeout=60)

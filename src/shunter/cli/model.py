@@ -20,18 +20,22 @@ Version = Annotated[str | None, typer.Option(metavar="N", help="Its version or a
 
 @app.command()
 def register(
-    run: Annotated[str, typer.Argument(help="The run that made it.", autocompletion=complete_runs)],
-    path: Annotated[str, typer.Argument(help="A file or folder of the run, or the name of a model it logged.")],
+    run: Annotated[
+        str, typer.Argument(metavar="[RUN]", help="The run that made it; else PATH is here.", autocompletion=complete_runs)
+    ],
+    path: Annotated[str | None, typer.Argument(help="A file or folder of the run, or the name of a model it logged.")] = None,
+    *,
     name: Annotated[str, typer.Option("--name", help="The model's name.")],
     tag: Annotated[list[str] | None, typer.Option(metavar="K=V", help="A tag; may be repeated.")] = None,
     alias: Annotated[list[str] | None, typer.Option(help="An alias; may be repeated.")] = None,
     description: Annotated[str, typer.Option(help="What it is.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Register a new version of a model from the files of a run."""
+    """Register a new version of a model from the files of a run: RUN PATH; or from a file or folder here: PATH."""
     use_json(as_json)
     tags = dict(t.partition("=")[::2] for t in tag or ())
-    model = workspace().models.register(run, path, name, tags=tags, aliases=alias or (), description=description)
+    of, where = (run, path) if path is not None else (None, run)
+    model = workspace().models.register(of, where, name, tags=tags, aliases=alias or (), description=description)
     if as_json:
         print_json(model.data)
     else:
@@ -46,7 +50,7 @@ def list_models(as_json: Json = False) -> None:
     if as_json:
         print_json(found)
         return
-    _table(found, "No models. `shunter model register RUN PATH --name NAME` makes one.")
+    _table(found, "No models. `shunter model register [RUN] PATH --name NAME` makes one.")
 
 
 @app.command()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shunter.errors import ExtraMissing
+from shunter.errors import ExtraMissing, UsageError
 from shunter.sdk.client import part
 
 if TYPE_CHECKING:
@@ -125,16 +126,40 @@ class Models:
         self.workspace = workspace
 
     def register(
-        self, run: Run | str, path: str, name: str, *, tags: Mapping[str, Any] | None = None, description: str = "",
-        aliases: Sequence[str] = (),
+        self, run: Run | str | None = None, path: str | os.PathLike[str] = "", name: str = "", *,
+        tags: Mapping[str, Any] | None = None, description: str = "", aliases: Sequence[str] = (),
     ) -> Model:  # fmt: skip
-        """A new version of `name` from a run's files at `path`: a folder, a file, or the name of a logged model."""
-        found = self.workspace.run(run) if isinstance(run, str) else run
-        body = {
-            "name": name, "run_id": found.id, "path": path, "description": description, "aliases": list(aliases),
+        """A new version of `name` from a run's files at `path`: a folder, a file, or the name of a logged model.
+
+        Without a run, `path` is a folder or a file here: `ws.models.register(path="model", name="digits")`.
+        """
+        body: dict[str, Any] = {
+            "name": name, "path": os.fspath(path), "description": description, "aliases": list(aliases),
             "tags": {k: str(v) for k, v in (tags or {}).items()},
         }  # fmt: skip
+        if run is None:
+            body["upload"], body["path"] = self._upload(Path(path), name)
+        else:
+            body["run_id"] = self.workspace.run(run).id if isinstance(run, str) else run.id
         return Model(self.workspace, self.workspace.client.post(self._path, body))
+
+    def _upload(self, path: Path, name: str) -> tuple[str, str]:
+        """Send a file, or all files of a folder; which upload that is, and the path in it."""
+        if not name or not (path.is_file() or path.is_dir()):
+            raise UsageError(
+                f"There is no file or folder {os.fspath(path)!r} here to register." if name else "The model needs a name.",
+                hint="What a run made is registered with `run.register_model(name, path)`.",
+            )
+        path = path.resolve()
+        found = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+        if not found:
+            raise UsageError(f"{path} has no files.")
+        upload = uuid.uuid4().hex
+        for file in found:
+            inner = file.relative_to(path.parent).as_posix()
+            address = f"{self._path}/uploads/{upload}/{'/'.join(map(part, inner.split('/')))}"
+            self.workspace.client.raw("PUT", address, _pieces(file), timeout=3600)
+        return upload, path.name
 
     def list(self) -> Sequence[Model]:
         """The newest version of each."""
@@ -158,6 +183,12 @@ class Models:
     @property
     def _path(self) -> str:
         return f"{self.workspace.path}/models"
+
+
+def _pieces(file: Path) -> Iterator[bytes]:
+    with file.open("rb") as opened:
+        while piece := opened.read(1 << 20):
+            yield piece
 
 
 def differing(requirements: Sequence[str]) -> dict[str, tuple[str, str | None]]:

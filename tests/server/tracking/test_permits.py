@@ -24,7 +24,7 @@ def ask(method: str, path: str, **query: Any) -> dict[str, Any]:
     return {"model_version": {"run_id": MINE if query["version"] == "1" else OTHER}}
 
 
-PERMITS = Permits(frozenset({MINE, CHILD}), "77", ask)
+PERMITS = Permits(frozenset({MINE, CHILD}), "77", ask, lambda run_id: [f"/{run_folder(run_id)}/outputs/model"])
 
 
 def check(method: str, path: str, body: Any = None, **query: str) -> bytes:
@@ -70,6 +70,18 @@ def test_its_own_things_and_registered_models_are_reached() -> None:
     check("PATCH", "logged-models/m-1", {})
     check("POST", "registered-models/alias", {"name": "x", "version": "1", "alias": "best"})
     check("POST", "model-versions/create", {"source": f"mlflow-artifacts:/{run_folder(MINE)}/model", "run_id": MINE})
+
+
+def test_of_another_runs_files_those_of_registered_models_are_read_and_no_others() -> None:
+    base = run_folder(OTHER)
+    PERMITS.artifact("GET", f"{base}/outputs/model")
+    PERMITS.artifact("GET", f"{base}/outputs/model/deep/a.bin")
+    for method, path in [
+        ("PUT", "/outputs/model/a.bin"), ("DELETE", "/outputs/model"), ("GET", "/outputs"), ("GET", "/outputs/model2"),
+        ("GET", "/outputs/model/../secret"), ("GET", ""),
+    ]:  # fmt: skip
+        with pytest.raises(AuthError):
+            PERMITS.artifact(method, base + path)
 
 
 def test_a_search_is_narrowed_to_its_own_runs() -> None:

@@ -85,10 +85,19 @@ class Model:
         return [m for m in made if _has(m.tags, tags) and _has(m.properties, properties)]
 
     @staticmethod
-    def register(workspace: Workspace, model_path: str, model_name: str, **kwargs: Any) -> Model:
-        raise NotYetException(
-            "Model.register from files here is not there yet. Register what a run made: run.register_model(name, 'outputs/…')."
-        )
+    def register(
+        workspace: Workspace, model_path: str | os.PathLike[str], model_name: str, tags: Mapping[str, Any] | None = None,
+        properties: Mapping[str, Any] | None = None, description: str | None = None, datasets: Any = None,
+        model_framework: str | None = None, model_framework_version: str | None = None, child_paths: Any = None,
+        **kwargs: Any,
+    ) -> Model:  # fmt: skip
+        """Register a file or a folder of this machine as a model."""
+        if not os.path.exists(model_path):
+            raise WebserviceException(f"Error, provided model path {os.fspath(model_path)!r} could not be found here.")
+        kept = _kept(model_name, tags, properties, model_framework, model_framework_version)
+        with as_first_sdk():
+            ours = workspace._ours.models.register(path=model_path, name=model_name, tags=kept, description=description or "")
+        return Model._of(workspace, ours)
 
     @staticmethod
     def get_model_path(model_name: str, version: int | None = None, _workspace: Workspace | None = None) -> str:
@@ -191,17 +200,24 @@ def _register_from_run(
     run: Run, name: str, path: str | None, *, tags: Mapping[str, Any] | None, properties: Mapping[str, Any] | None,
     description: str | None, model_framework: str | None, model_framework_version: str | None,
 ) -> Model:  # fmt: skip
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise WebserviceException(f"{name!r} cannot be the name of a model: letters, digits, '-', '.' and '_', at most 255.")
+    kept = _kept(name, tags, properties, model_framework, model_framework_version)
     inner = os.path.normpath(path or name)
     if os.path.isabs(inner) or inner.startswith(".."):
         raise UserErrorException(f"{path} is not a path among the run's files.")
-    kept = {str(k): str(v) for k, v in (tags or {}).items()}
-    kept |= {_PROPERTY + str(k): str(v) for k, v in (properties or {}).items()}
-    kept |= {k: v for k, v in ((_FRAMEWORK, model_framework), (_FRAMEWORK_VERSION, model_framework_version)) if v}
     with as_first_sdk():
         ours = run._workspace._ours.models.register(run._ours, inner, name, tags=kept, description=description or "")
     return Model._of(run._workspace, ours)
+
+
+def _kept(
+    name: Any, tags: Mapping[str, Any] | None, properties: Mapping[str, Any] | None, framework: str | None, version: str | None
+) -> dict[str, str]:
+    """What is kept of a model among its tags."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise WebserviceException(f"{name!r} cannot be the name of a model: letters, digits, '-', '.' and '_', at most 255.")
+    kept = {str(k): str(v) for k, v in (tags or {}).items()}
+    kept |= {_PROPERTY + str(k): str(v) for k, v in (properties or {}).items()}
+    return kept | {k: v for k, v in ((_FRAMEWORK, framework), (_FRAMEWORK_VERSION, version)) if v}
 
 
 def _has(found: Mapping[str, str], wanted: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse
 from pydantic import BaseModel
 
@@ -18,7 +18,9 @@ router = APIRouter(prefix="/api/v1/workspaces/{workspace}/models")
 
 class RegisterBody(BaseModel):
     name: str
-    run_id: str
+    #: Either the run whose files these are, or the upload they came with.
+    run_id: str | None = None
+    upload: str | None = None
     path: str
     tags: dict[str, str] = {}
     description: str = ""
@@ -30,8 +32,15 @@ async def register(workspace: str, body: RegisterBody, server: Server) -> dict[s
     server.workspaces.check(workspace)
     return _wire(await in_mlflow_thread(
         service.register_model, server, workspace, body.run_id, body.path, body.name, body.tags, body.description,
-        tuple(body.aliases),
+        tuple(body.aliases), body.upload,
     ))  # fmt: skip
+
+
+@router.put("/uploads/{upload}/{path:path}", status_code=204)
+async def put_file(workspace: str, upload: str, path: str, request: Request, server: Server) -> None:
+    """A file of a model that no run made; `register` names the upload."""
+    server.workspaces.check(workspace)
+    await server.tracking.artifacts.put(service.upload_place(upload, path), request.stream())
 
 
 @router.get("")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import posixpath
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from shunter.errors import Conflict, NotFound, UsageError, nearest
 from shunter.model.run import Run
-from shunter.node.mlflow_words import artifact_uri
+from shunter.node.mlflow_words import ARTIFACTS, artifact_uri
 from shunter.server.services.parts import Parts
 
 #: A run's property that says that a version is made of its files: such a run is not deleted.
@@ -19,24 +20,29 @@ _OURS = "shunter."
 
 
 def register_model(
-    parts: Parts, workspace: str, run_id: str, path: str, name: str, tags: Mapping[str, str], description: str = "",
-    aliases: tuple[str, ...] = (),
+    parts: Parts, workspace: str, run_id: str | None, path: str, name: str, tags: Mapping[str, str], description: str = "",
+    aliases: tuple[str, ...] = (), upload: str | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """A new version of the model `name`, made of the files of a run at `path` (a folder or a file), or of the model
-    that the script logged under that name."""
-    run = parts.runs.get(run_id)
+    that the script logged under that name; or of files that were uploaded for it."""
     full = global_name(workspace, name)
-    source, model_id = _source(parts, run, path)
+    if (run_id is None) == (upload is None):
+        raise UsageError("A model is made of the files of a run, or of an upload: say one of them.")
+    run = parts.runs.get(run_id) if run_id is not None else None
+    source, model_id = _source(parts, run, path) if run is not None else _uploaded(parts, name, str(upload), path)
     try:
         parts.tracking.ask("GET", "registered-models/get", name=full)
     except NotFound:
         about = {"name": full, "tags": [{"key": _OURS + "workspace", "value": workspace}]}
         parts.tracking.ask("POST", "registered-models/create", about)
-    given = {**story(parts, run), **{str(k): str(v) for k, v in tags.items()}}
+    told = story(parts, run) if run is not None else {_OURS + "upload": model_id}
+    given = {**told, **{str(k): str(v) for k, v in tags.items()}}
     body: dict[str, Any] = {
-        "name": full, "source": source, "run_id": run.id, "description": description,
+        "name": full, "source": source, "description": description,
         "tags": [{"key": k, "value": v} for k, v in given.items()],
     }  # fmt: skip
+    if run is not None:
+        body["run_id"] = run.id
     if model_id:
         body["model_id"] = model_id
     version = parts.tracking.ask("POST", "model-versions/create", body)["model_version"]
@@ -45,6 +51,13 @@ def register_model(
         wanted = {"name": full, "alias": alias, "version": version["version"]}
         parts.tracking.ask("POST", "registered-models/alias", wanted)
     return get_model(parts, workspace, name, version["version"])
+
+
+def upload_place(upload: str, path: str = "") -> str:
+    """Where the files of a model lie that no run made."""
+    if not re.fullmatch("[0-9a-f]{32}", upload):
+        raise UsageError(f"{upload!r} cannot be the id of an upload: 32 hex digits.")
+    return f"{ARTIFACTS}/uploads/{upload}/{path}".rstrip("/")
 
 
 def list_models(parts: Parts, workspace: str) -> list[dict[str, Any]]:
@@ -103,6 +116,10 @@ def delete_model(parts: Parts, workspace: str, name: str, version: str | None = 
         parts.tracking.ask("DELETE", "registered-models/delete", {"name": full})
     for one in found:
         _let_go(parts, one["run_id"], full, one["version"])
+        if one["upload"]:
+            place = _place(parts, {"source": "models:/" + one["upload"]})
+            parts.tracking.ask("DELETE", "logged-models/" + one["upload"])
+            parts.tracking.artifacts.delete(place)
 
 
 def hold(parts: Parts, version: Mapping[str, Any]) -> None:
@@ -112,6 +129,14 @@ def hold(parts: Parts, version: Mapping[str, Any]) -> None:
         properties = dict(parts.runs.get(run_id).properties)
         key = f"{HELD}{version['name']}:{version['version']}"
         parts.runs.change(run_id, properties={**properties, key: str(version.get("source", ""))})
+
+
+def places_of(parts: Parts, run_id: str) -> list[str]:
+    """Where the versions lie that are made of a run's files: these can be read by all."""
+    if not parts.tracking.projection.is_known(run_id):
+        return []
+    held = (str(v) for k, v in parts.runs.get(run_id).properties.items() if k.startswith(HELD))
+    return ["/" + _place(parts, {"source": v}) for v in held if v.startswith(("mlflow-artifacts:/", "runs:/"))]
 
 
 def check_not_held(parts: Parts, run: Run) -> None:
@@ -168,6 +193,22 @@ def _source(parts: Parts, run: Run, path: str) -> tuple[str, str]:
     raise NotFound(f"Run {run.id[:8]} has no file, folder or logged model {path!r}.", hint=nearest(path, known))
 
 
+def _uploaded(parts: Parts, name: str, upload: str, path: str) -> tuple[str, str]:
+    """MLflow makes versions of what a run or a logged model holds: these files become a logged model."""
+    aside = parts.tracking.artifacts.place(upload_place(upload))
+    inner = posixpath.normpath(path.strip("/"))
+    if not parts.tracking.artifacts.place(upload_place(upload, inner)).exists():
+        raise NotFound(f"Nothing was uploaded at {path!r}.")
+    made = parts.tracking.ask("POST", "logged-models", {"experiment_id": "0", "name": re.sub(r"[/:.%\"']", "-", name)})
+    info = made["model"]["info"]
+    place = parts.tracking.artifacts.place(_place(parts, {"source": info["artifact_uri"]}))
+    place.parent.mkdir(parents=True, exist_ok=True)
+    aside.rename(place)
+    ready = {"model_id": info["model_id"], "status": "LOGGED_MODEL_READY"}
+    parts.tracking.ask("PATCH", "logged-models/" + info["model_id"], ready)
+    return f"{info['artifact_uri']}/{inner}", str(info["model_id"])
+
+
 def _model(parts: Parts, workspace: str, name: str) -> dict[str, Any]:
     try:
         found: dict[str, Any] = parts.tracking.ask("GET", "registered-models/get", name=global_name(workspace, name))
@@ -196,7 +237,7 @@ def _wire(parts: Parts, workspace: str, model: Mapping[str, Any], version: Mappi
         "tags": {k: v for k, v in tags.items() if not k.startswith(_OURS)},
         "snapshot_id": story_.get("snapshot_id"), "environment_lock": story_.get("environment_lock"),
         "experiment": story_.get("experiment"), "metrics": json.loads(story_.get("metrics") or "{}"),
-        "uri": f"models:/{model['name']}/{number}",
+        "uri": f"models:/{model['name']}/{number}", "upload": story_.get("upload"),
     }  # fmt: skip
 
 

@@ -42,6 +42,8 @@ class Permits:
     family: frozenset[str]
     experiment_id: str
     ask: Ask
+    #: Where the registered models lie that were made of a run's files.
+    registered: Callable[[str], list[str]] = lambda run_id: []
 
     def check(self, method: str, path: str, query: Mapping[str, list[str]], body: bytes) -> bytes:
         """The body to pass on, narrowed where a search would reach further. Raises AuthError."""
@@ -78,7 +80,8 @@ class Permits:
         """Whether an artifact may be read (GET) or written. Raises AuthError."""
         run_id, model_id = run_of(path), model_of(path)
         if run_id is not None:
-            self._own({run_id})
+            if not (method in ("GET", "HEAD") and run_id not in self.family and self._is_registered(run_id, path)):
+                self._own({run_id})
         elif model_id is not None:
             self.model(model_id, reading=method == "GET")
         else:
@@ -94,6 +97,12 @@ class Permits:
         registered = any(tag.get("key") == "mlflow.modelVersions" for tag in info.get("tags") or ())
         if not (reading and registered):
             raise AuthError(f"Model {model_id} belongs to another run.")
+
+    def _is_registered(self, run_id: str, path: str) -> bool:
+        path = "/" + path.strip("/")
+        if ".." in path.split("/"):
+            return False
+        return any((path + "/").startswith(place.rstrip("/") + "/") for place in self.registered(run_id))
 
     def _own(self, ids: set[str]) -> None:
         for run_id in ids or {"(none)"}:
@@ -124,8 +133,8 @@ def narrowed(search: Mapping[str, Any], family: frozenset[str], experiment_id: s
     return {**search, "experiment_ids": [experiment_id], "filter": f"{given} AND {mine}" if given else mine}
 
 
-def permits_of(run: Any, family: frozenset[str], ask: Ask) -> Permits:
-    return Permits(family | {run.id}, words.experiment_id(run.workspace, run.experiment), ask)
+def permits_of(run: Any, family: frozenset[str], ask: Ask, registered: Callable[[str], list[str]]) -> Permits:
+    return Permits(family | {run.id}, words.experiment_id(run.workspace, run.experiment), ask, registered)
 
 
 def _object(body: bytes) -> dict[str, Any]:

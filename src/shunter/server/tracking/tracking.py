@@ -44,7 +44,12 @@ class Tracking:
         self.projection.bring()
 
     def permits(self, run: Run) -> Permits:
-        return permits_of(run, self.parts.context.says.family(run), self.ask)
+        return permits_of(run, self.parts.context.says.family(run), self.ask, self._registered)
+
+    def _registered(self, run_id: str) -> list[str]:
+        from shunter.server.services.models import places_of
+
+        return places_of(self.parts, run_id)
 
     def close(self) -> None:
         self.process.stop()
