@@ -20,7 +20,7 @@ def read_options(words: list[str], schema: dict[str, Any], kind: str, *, ask_req
     >>> read_options(["--max-nodes", "4", "--spot"], schema, "cluster")
     {'max_nodes': 4, 'spot': True}
     """
-    known = schema.get("properties", {})
+    known = _asked_for(schema)
     found: dict[str, Any] = {}
     left = list(words)
     while left:
@@ -61,7 +61,7 @@ def read_options(words: list[str], schema: dict[str, Any], kind: str, *, ask_req
 def option_rows(schema: dict[str, Any]) -> list[list[str]]:
     """The options of a kind as rows: option, what kind of value, what it is."""
     rows = []
-    for name, raw in schema.get("properties", {}).items():
+    for name, raw in _asked_for(schema).items():
         shape = _shape(raw, schema)
         words = str(raw.get("description") or shape.get("description") or "")
         default = raw.get("default")
@@ -72,6 +72,11 @@ def option_rows(schema: dict[str, Any]) -> list[list[str]]:
         value = "asked for" if is_secret(shape) else _value_name(shape)
         rows.append(["--" + name.replace("_", "-"), value, words.strip()])
     return rows
+
+
+def _asked_for(schema: dict[str, Any]) -> dict[str, Any]:
+    """The options that a person gives: without those that only the server sets."""
+    return {n: raw for n, raw in schema.get("properties", {}).items() if not (raw.get("internal") or raw.get("learned"))}
 
 
 def is_secret(shape: dict[str, Any]) -> bool:

@@ -73,6 +73,10 @@ def command(
     keep_checkpoints: Annotated[
         int | None, typer.Option(metavar="N", help="How many checkpoints to keep.", show_default="5")
     ] = None,
+    max_silence: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Name the rank that others wait for when all were silent so long, and end the run."),
+    ] = None,
     max_duration: Annotated[
         str | None, typer.Option(metavar="TIME", help="End it after so long, as 90s or 2h.")
     ] = None,

@@ -33,6 +33,7 @@ WITH_VALUE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "--notify": ("notify", list),
     "--keep-checkpoints": ("keep_checkpoints", int),
     "--max-duration": ("max_duration", str),
+    "--max-silence": ("max_silence", str),
     "--snapshot-limit": ("snapshot_limit", str),
 }
 FLAGS = {"--yes": "yes", "-y": "yes", "--detach": "detach", "--json": "as_json"}

@@ -45,6 +45,7 @@ def submit(
     notify: list[str] | None = None,
     keep_checkpoints: int | None = None,
     max_duration: str | None = None,
+    max_silence: str | None = None,
     snapshot_limit: str | None = None,
     yes: bool = False,
     detach: bool = False,
@@ -55,7 +56,7 @@ def submit(
     options: dict[str, Any] = {
         "node_count": nodes, "vm_size": vm_size, "processes_per_node": processes_per_node, "communicator": communicator,
         "cpus": cpus, "gpus": gpus, "memory_bytes": parse_bytes(memory),
-        "max_run_duration_seconds": parse_seconds(max_duration),
+        "max_run_duration_seconds": parse_seconds(max_duration), "max_silence_seconds": parse_seconds(max_silence),
         "environment_variables": parse_pairs(env, "--env") or None,
         "inputs": _inputs(input), "sample": sample, "secrets": secret, "notify": notify,
         "keep_checkpoints": keep_checkpoints,

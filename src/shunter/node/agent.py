@@ -261,6 +261,19 @@ class Agent:
 
         return {"command": shell.command(self.root, _launch(header["launch"]))}, b""
 
+    def do_tether(self, header, payload):
+        # type: (Dict[str, Any], bytes) -> Answer
+        """For a cluster that this machine is lent to: hold or end the lease of its work, in the folder beside ours."""
+        from shunter.node import tether
+
+        root = os.path.join(os.path.dirname(self.root), os.path.basename(header["beside"]))
+        name = str(header["node"])
+        if not name.isalnum():
+            raise ValueError(repr(name) + " is not the name of a node")
+        if header.get("end"):
+            return tether.end(root, name, bool(header.get("all"))), b""
+        return tether.hold(root, name, float(header["lease"]), header.get("granted"), header.get("known") or ()), b""
+
     def do_tidy(self, header, payload):
         # type: (Dict[str, Any], bytes) -> Optional[Answer]
         """Have what we keep here measured by a process of its own; what is too much goes when that is done."""

@@ -10,9 +10,11 @@ import json
 import os
 import sys
 
+from shunter.node import interfaces
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List
+    from typing import Any, Dict, List, Optional
 
 MPI = ("mpi", "openmpi", "intelmpi")
 
@@ -44,24 +46,57 @@ def environment(job, local_rank=0):
         "NODE_RANK": str(node),
         "GROUP_RANK": str(node),
     }
-    if all(str(a).startswith("127.") for a in addresses):
-        found["GLOO_SOCKET_IFNAME"] = "lo"
+    # gloo takes the interface of the machine's own name, which many machines give to loopback.
+    interface = "lo" if is_here(addresses) else interfaces.of_address(str(addresses[min(node, len(addresses) - 1)]))
+    if interface:
+        found["GLOO_SOCKET_IFNAME"] = interface
+    if job.get("max_silence_seconds"):
+        found["PYTHONUNBUFFERED"] = "1"  # words that wait in a buffer are not heard
     if str(job.get("framework") or "").lower() == "tensorflow" or _communicator(job) == "parameterserver":
         workers = ["%s:%s" % (addresses[min(i, len(addresses) - 1)], ports[min(i, len(ports) - 1)]) for i in range(nodes)]
         found["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": node}})
     return found
 
 
-def command(job, argv, env, folder, work):
-    # type: (Dict[str, Any], List[str], Dict[str, str], str, str) -> List[str]
+def command(job, argv, folder, work):
+    # type: (Dict[str, Any], List[str], str, str) -> List[str]
     """The command to start instead of `argv`: itself when this node has one process, else that which starts them all."""
     if _communicator(job) in MPI:
-        return _helper("mpi", _mpi_spec(job, argv, env), folder, work)
-    each = processes_of(job)
-    if each == 1:
+        return _helper("mpi", _mpi_spec(job, argv, folder), folder, work)
+    each, node = processes_of(job), int(job["node_index"])
+    silence = _silence(job)
+    if each == 1 and silence is None:
         return argv
-    ranks = [{"rank": int(job["node_index"]) * each + i, "env": environment(job, i)} for i in range(each)]
-    return _helper("ranks", {"argv": argv, "ranks": ranks}, folder, work)
+    ranks = [{"rank": node * each + i, "env": environment(job, i)} for i in range(each)]
+    return _helper("ranks", {"argv": argv, "ranks": ranks, "node": node, **_watched(silence, folder)}, folder, work)
+
+
+def _silence(job):
+    # type: (Dict[str, Any]) -> Optional[Dict[str, Any]]
+    """How long all ranks may say nothing, and where the first node hears of them; None when nobody asked for it."""
+    seconds = job.get("max_silence_seconds")
+    if not seconds:
+        return None
+    gang = job.get("gang") or {}
+    addresses, ports = gang.get("addresses") or ["127.0.0.1"], gang.get("ports") or []
+    nodes = int(job["node_count"])
+    port = ports[nodes] if len(ports) > nodes else port_from(job["id"]) + 10000
+    return {
+        "seconds": seconds, "world": nodes * processes_of(job), "address": str(addresses[0]), "port": int(port),
+        "secret": _secret(job),
+    }  # fmt: skip
+
+
+def _watched(silence, folder):
+    # type: (Optional[Dict[str, Any]], str) -> Dict[str, Any]
+    """A metric that is logged is a word, too."""
+    return {} if silence is None else {"silence": silence, "also": [os.path.join(folder, "metrics")]}
+
+
+def is_here(addresses):
+    # type: (List[str]) -> bool
+    """Whether all nodes are on this machine."""
+    return all(str(a).startswith("127.") for a in addresses)
 
 
 def port_from(text):
@@ -70,20 +105,25 @@ def port_from(text):
     return 20000 + int(_digest(text.rsplit(".", 1)[0])[:8], 16) % 10000
 
 
-def _mpi_spec(job, argv, env):
-    # type: (Dict[str, Any], List[str], Dict[str, str]) -> Dict[str, Any]
+def _mpi_spec(job, argv, folder):
+    # type: (Dict[str, Any], List[str], str) -> Dict[str, Any]
     gang = job.get("gang") or {}
     nodes = int(job["node_count"])
-    secret = _digest(str(job["home"]["token"]) + job["id"].rsplit(".", 1)[0])
     return {
         "argv": argv,
         "node": int(job["node_index"]),
         "processes": processes_of(job),
-        "addresses": gang.get("addresses") or ["127.0.0.1"] * nodes,
+        "addresses": (gang.get("addresses") or ["127.0.0.1"] * nodes)[:nodes],
         "ports": gang.get("ports") or [port_from(job["id"]) + i for i in range(nodes)],
-        "secret": secret,
-        "export": sorted(k for k in env if k.startswith(("SHUNTER_", "MASTER_", "PYTHON")) or k in (job.get("env") or {})),
+        "secret": _secret(job),
+        **_watched(_silence(job), folder),
     }
+
+
+def _secret(job):
+    # type: (Dict[str, Any]) -> str
+    """What only the nodes of this attempt know."""
+    return _digest(str(job["home"]["token"]) + job["id"].rsplit(".", 1)[0])
 
 
 def _helper(module, spec, folder, work):

@@ -12,24 +12,31 @@ import subprocess
 import sys
 import time
 
+from shunter.node import silence
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 
 GRACE_SECONDS = 5.0
 PAUSE_SECONDS = 0.05
+#: What a run that hangs ends with, as `timeout` does.
+SILENT = 124
 
 
 class Rank:
     """One process and what it has said so far. It writes straight into its file: nothing breaks when we are slow."""
 
-    def __init__(self, number, argv, env, work):
-        # type: (int, List[str], Dict[str, str], str) -> None
+    def __init__(self, number, argv, env, work, also=()):
+        # type: (int, List[str], Dict[str, str], str, List[str] | tuple[str, ...]) -> None
         self.number = number
         self.path = os.path.join(work, "logs", "rank_%d.txt" % number)
+        self.also = list(also)
         self.offset = 0
         self.rest = b""
         self.last = b""
+        self.spoke = time.monotonic()
+        self._written = 0.0
         with open(self.path, "ab") as out:
             self.process = subprocess.Popen(
                 argv, env=dict(env), cwd=work, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
@@ -43,6 +50,10 @@ class Rank:
             file.seek(self.offset)
             data = file.read(1 << 20)
         self.offset += len(data)
+        written = silence.newest(self.also)
+        if data or written > self._written:
+            self.spoke = time.monotonic()
+            self._written = written
         pieces = (self.rest + data).split(b"\n")
         self.rest = pieces.pop()
         if final and self.rest:
@@ -53,6 +64,43 @@ class Rank:
             self.last = line if line.strip() else self.last
             write(mark + line + b"\n")
 
+    def report(self):
+        # type: () -> Dict[str, Any]
+        """For whoever watches over all ranks."""
+        state = silence.ENDED if self.process.returncode is not None else silence.state_of(self.process.pid)
+        silent = time.monotonic() - self.spoke
+        return {"rank": self.number, "silent": silent, "state": state, "last": self.last.decode("utf-8", "replace")[:200]}
+
+    def how_it_ended(self):
+        # type: () -> bytes
+        code = self.process.returncode
+        how = "ended with exit code %d" % code if code > 0 else "was ended by signal %d" % -code
+        return ("Rank %d %s: " % (self.number, how)).encode() + self.last + b"\n"
+
+
+class Watch:
+    """Over the silence of ranks, when the run says how long it may last; else it does nothing."""
+
+    def __init__(self, spec, listens):
+        # type: (Optional[Dict[str, Any]], bool) -> None
+        self.teller = silence.Teller(spec) if spec and not listens else None
+        self.hearing = None  # type: Optional[silence.Hearing]
+        if spec and listens:
+            try:
+                self.hearing = silence.Hearing(spec)
+            except OSError as error:
+                write(("shunter: silent ranks will not be named: %s\n" % error).encode())
+
+    def look(self, ranks, now=False):
+        # type: (List[Rank], bool) -> str
+        """Who is to blame for the silence, in words; only the first node knows."""
+        if self.teller is not None:
+            self.teller.tell([rank.report() for rank in ranks], now)
+        if self.hearing is None:
+            return ""
+        self.hearing.put([rank.report() for rank in ranks])
+        return self.hearing.verdict()
+
 
 def main(spec_file):
     # type: (str) -> int
@@ -61,16 +109,19 @@ def main(spec_file):
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)  # the ranks get it too; we stay to tell what they say
     os.makedirs(os.path.join(spec["work"], "logs"), exist_ok=True)
-    ranks = [Rank(r["rank"], spec["argv"], dict(os.environ, **r["env"]), spec["work"]) for r in spec["ranks"]]
-    bad = None  # type: Optional[Rank]
+    also = spec.get("also") or ()
+    ranks = [Rank(r["rank"], spec["argv"], dict(os.environ, **r["env"]), spec["work"], also) for r in spec["ranks"]]
+    watch = Watch(spec.get("silence"), spec.get("node") == 0)
+    bad, why = None, ""  # type: Optional[Rank], str
     kill_at = 0.0
     while True:
         alive = [r for r in ranks if r.process.poll() is None]
         for rank in ranks:
             rank.repeat()
-        if bad is None:
+        if bad is None and not why:
             bad = next((r for r in ranks if r.process.returncode not in (None, 0)), None)
-            if bad is not None:
+            why = watch.look(ranks) if bad is None else ""
+            if bad is not None or why:
                 kill_at = time.monotonic() + GRACE_SECONDS
                 for rank in alive:
                     rank.process.terminate()
@@ -82,12 +133,15 @@ def main(spec_file):
         time.sleep(PAUSE_SECONDS)
     for rank in ranks:
         rank.repeat(final=True)
+    # Last, so that it is what the run failed with.
+    if why:
+        write(why.encode() + b"\n")
+        return SILENT
+    watch.look(ranks, now=True)
     if bad is None:
         return 0
-    # Last, so that it is what the run failed with.
+    write(bad.how_it_ended())
     code = bad.process.returncode
-    how = "ended with exit code %d" % code if code > 0 else "was ended by signal %d" % -code
-    write(("Rank %d %s: " % (bad.number, how)).encode() + bad.last + b"\n")
     return code if code > 0 else 128 - code
 
 

@@ -47,6 +47,8 @@ class RunConfiguration:
     grace_seconds: float | None = None
     max_attempts: int | None = None
     processes_per_node: int | None = None
+    #: When no rank of a distributed run said anything for so long, the one that the others wait for is named, and the run ends.
+    max_silence_seconds: float | None = None
     priority: int | None = None
     vm_priority: str | None = None
     #: Data for the script: name → a path or URL here, or an `Input` that says more.
@@ -107,6 +109,7 @@ class RunConfiguration:
             "max_attempts": positive("max_attempts", self.max_attempts),
             "communicator": self.communicator.lower() if self.communicator else None,
             "processes_per_node": positive("processes_per_node", self.processes_per_node),
+            "max_silence_seconds": positive("max_silence_seconds", self.max_silence_seconds),
             "vm_size": self.vm_size,
             "vm_priority": self.vm_priority,
             "priority": self.priority,

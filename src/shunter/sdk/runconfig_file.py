@@ -71,6 +71,7 @@ _INNER["autoClusterComputeSpecification"] = {"instanceSize", "instancePriority",
 _SHUNTER = {
     "cpus": "cpus", "gpus": "gpus", "memoryBytes": "memory_bytes", "graceSeconds": "grace_seconds",
     "maxAttempts": "max_attempts", "processesPerNode": "processes_per_node", "environmentRef": "",
+    "maxSilenceSeconds": "max_silence_seconds",
 }  # fmt: skip
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts_here import LEDGER, lines, submit
 
 import shunter
 from shunter.errors import Conflict, Infeasible, NotFound, UsageError
 from shunter.sdk.compute import Compute
 from shunter.sdk.connect import connect
-from shunter.sdk.run import Run
 from shunter.sdk.workspace import Workspace
 from shunter.testing.clusters import ClusterHouse, own_processes
 from shunter.testing.drivers import DriverContract
@@ -27,33 +27,12 @@ import os
 node = os.getcwd().split("/nodes/")[1].split("/")[0]
 print(os.environ["SHUNTER_NODE_INDEX"], node, [k for k in os.environ if k.startswith("RAY_")])
 """
-#: Writes when it starts and ends, then waits for its gate.
-LEDGER = """
-import os, sys, time
-ledger, gate = sys.argv[1:]
-def note(what):
-    fd = os.open(ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.write(fd, (what + " " + os.environ["SHUNTER_ATTEMPT"] + " " + os.environ["SHUNTER_NODE_INDEX"] + "\\n").encode())
-note("on")
-while not os.path.exists(gate):
-    time.sleep(0.05)
-note("off")
-"""
 
 
 class TestCluster(DriverContract):
     @pytest.fixture
     def target(self, ws: Workspace, cpu: Compute) -> str:
         return cpu.name
-
-
-def submit(ws: Workspace, source: Path, code: str, *arguments: object, target: str = "cpu", **options: Any) -> Run:
-    (source / "train.py").write_text(code)
-    return ws.submit("train.py", source_directory=source, arguments=arguments, target=target, **options)
-
-
-def lines(ledger: Path) -> list[str]:
-    return ledger.read_text().splitlines() if ledger.exists() else []
 
 
 def test_a_gang_runs_on_two_nodes_and_sees_nothing_of_ray(ws: Workspace, cpu: Compute, source: Path) -> None:

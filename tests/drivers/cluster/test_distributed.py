@@ -5,36 +5,20 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts_here import GLOO, HERE, MPI
 
 from shunter.node import distributed
 from shunter.sdk.compute import Compute
-from shunter.sdk.environment import Environment
 from shunter.sdk.workspace import Workspace
 
 WAIT = 200.0
-#: The interpreter of the tests, which has PyTorch: installing it would take minutes.
-HERE = Environment.existing(sys.executable)
 EXAMPLE = Path(__file__).parents[3] / "examples" / "handwriting-torch"
 torch_there = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="scripts/parts/torch brings PyTorch")
 mpi_there = pytest.mark.skipif(shutil.which("mpirun") is None, reason="scripts/parts/mpi brings mpirun")
-
-GLOO = """
-import os, torch, torch.distributed as dist
-dist.init_process_group("gloo")
-sum_ = torch.tensor([float(dist.get_rank() + 1)])
-dist.all_reduce(sum_)
-print("rank", dist.get_rank(), "of", dist.get_world_size(), "local", os.environ["LOCAL_RANK"], "sum", int(sum_), flush=True)
-dist.destroy_process_group()
-"""
-MPI = """
-import os, sys
-sys.stdout.write("rank {OMPI_COMM_WORLD_RANK} of {OMPI_COMM_WORLD_SIZE} {SHUNTER_RUN_ID}\\n".format(**os.environ))
-"""
 
 
 def job(**changes: Any) -> dict[str, Any]:
@@ -107,6 +91,15 @@ def test_a_real_mpirun_starts_a_rank_on_each_node(ws: Workspace, cpu: Compute, s
     run = ws.submit("train.py", source_directory=source, target="cpu", node_count=2, communicator="Mpi")
     run.wait(timeout_seconds=WAIT)
     assert run.data["status"] == "Completed", run.logs() + run.logs(node=1)
-    said = [line.partition(">:")[2] or line.partition(">")[2] for line in run.logs().splitlines()]
-    assert sorted(said) == [f"rank {r} of 2 {run.id}" for r in (0, 1)]
-    assert sum(f["path"].endswith("stdout") for f in run.files()) == 2, "a file for each rank"
+    assert sorted(run.logs().splitlines()) == [f"[rank {r}] rank {r} of 2 {run.id}" for r in (0, 1)]
+    assert {Path(f["path"]).name for f in run.files()} == {"rank_0.txt", "rank_1.txt"}, "a file for each rank"
+
+
+@mpi_there
+def test_the_rank_of_mpi_that_fails_is_named_with_its_last_line(ws: Workspace, cpu: Compute, source: Path) -> None:
+    code = "import os, sys, time\nif os.environ['RANK'] == '1':\n    sys.exit('out of milk')\ntime.sleep(600)"
+    (source / "train.py").write_text(code)
+    run = ws.submit("train.py", source_directory=source, target="cpu", node_count=2, communicator="Mpi", grace_seconds=1)
+    run.wait(timeout_seconds=WAIT)
+    assert run.data["status"] == "Failed"
+    assert "Rank 1 ended with exit code 1: out of milk" in run.data["reason"]

@@ -7,10 +7,10 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel
 
@@ -27,19 +27,26 @@ from shunter.drivers.base import (
     Launch,
     NodeState,
     Provisioning,
+    Running,
     Sign,
     Unknown,
 )
 from shunter.drivers.cluster.config import ClusterConfig, spec_of
 from shunter.drivers.cluster.folder import LEFT, ClusterFolder, is_process
-from shunter.drivers.cluster.gangs import CANCELED, FAILED, LOST, bundle_for
+from shunter.drivers.cluster.gangs import CANCELED, FAILED, LOST, OVER, bundle_for
 from shunter.drivers.cluster.keeper_line import KeeperLine
 from shunter.drivers.cluster.pools import pool_class
 from shunter.drivers.cluster.ray_engine import check_version
-from shunter.errors import DriverError, UsageError
+from shunter.errors import DriverError, ShunterError, UsageError
 from shunter.model.compute import Compute
 from shunter.model.run import Outcome
 from shunter.node import contract
+
+if TYPE_CHECKING:
+    from shunter.drivers.ssh.checks import Check
+
+#: How often the ways to nodes that are gone are looked for.
+LET_GO_SECONDS = 2.0
 
 
 class ClusterDriver:
@@ -48,7 +55,6 @@ class ClusterDriver:
     can: ClassVar[Capabilities] = Capabilities(
         gpu=True, sweeps=True, automl=True, pipelines=True, multi_node=True, containers=True, attach=False
     )
-    shares_disk: ClassVar[bool] = True
 
     def __init__(self, compute: Compute, home: Home) -> None:
         self.compute = compute
@@ -56,21 +62,40 @@ class ClusterDriver:
         self.config = ClusterConfig(**compute.config)
         base = Path(home.endpoint_file).parent
         self.size = self.config.size(base)
-        self.spec = spec_of(compute.name, self.config, self.size)
+        self.machines = self.config.machine_configs(compute.name)
+        self.spec = spec_of(compute, self.config, self.size, base, self.machines)
         self.pool = pool_class(self.config.pool)
+        self.shares_disk = self.pool.shares_disk
         self.folder = ClusterFolder(base / "clusters" / f"{compute.workspace}.{compute.name}")
         self.keeper = KeeperLine(self.folder, self.spec)
         self._nodes: dict[str, Driver] = {}
         self._in_flight: dict[str, int] = {}
+        self._learned: dict[str, Any] = {}
+        self._letting_go: asyncio.Future[None] | None = None
 
     def capacity(self) -> Capacity:
         return Capacity(
-            slots=self.size.cpus, nodes=self.config.max_nodes, gpus=int(self.size.gpus),
+            slots=self.size.cpus, nodes=self.spec.max_nodes, gpus=int(self.size.gpus),
             memory_bytes=self.size.memory_bytes, whole_nodes=True, price_per_hour=self._rate(),
         )  # fmt: skip
 
     async def probe(self) -> Facts:
         return self.facts()
+
+    async def check(self, say: Callable[[Check], None]) -> Facts:
+        """At create: whether it can be had; machines that are to be lent are logged in to and looked at."""
+        found = self.facts()
+        if self.machines:
+            from shunter.drivers.cluster.machines import look_at
+
+            seen = await look_at(self.machines, self.size if self.config.vm_size else None, self.spec.gpus, say)
+            self._learned = {} if self.config.vm_size else {"machine_size": seen.size}
+            found = replace(found, **seen.facts)
+        return found
+
+    def learned(self) -> dict[str, Any]:
+        """Options that were found out and are to be kept."""
+        return self._learned
 
     def facts(self) -> Facts:
         """Whether such a cluster can be had. Nothing is started: a cluster at zero costs nothing."""
@@ -80,9 +105,7 @@ class ClusterDriver:
             raise DriverError(f"Clusters need {error}.", hint="pip install 'shunter[cluster]' brings it.") from error
         refusal = self.pool.refusal(self.spec)
         if refusal:
-            raise UsageError(
-                f"{self.compute.name}: {refusal}.", hint="Take a size without GPUs: `shunter compute sizes` lists them all."
-            )
+            raise UsageError(f"{self.compute.name}: {refusal}.", hint="`shunter compute sizes` lists all sizes.")
         price = self.size.price(self.config.region)
         details: dict[str, Any] = {
             "size": self.size.name,
@@ -120,18 +143,36 @@ class ClusterDriver:
             record = self.folder.node(name)
             if record is None or not is_process(record):
                 raise DriverError(f"Node {name} of {self.compute.name} is gone.")
+            machine = self.folder.machine(name)
             added = {
-                "watch": [record["pid"], record["start"]],
+                "watch": machine["watch"] if machine else [record["pid"], record["start"]],
                 "node": name,
                 "gang": {"addresses": gang["addresses"], "ports": gang["ports"]},
                 "scrub_env": ["RAY_", "AUTOSCALER_"],
             }
-            await self._node(name).launch(replace(job, node=name, job={**job.job, **added}))
+            order = replace(job, node=name, job={**job.job, **added})
+            if self.shares_disk:
+                await self._node(name).launch(order)
+            else:
+                await self._launch_there(name, order)
             return {"launch": job.id, "node": name}
         finally:
             self._in_flight[gang_id] -= 1
             if not self._in_flight[gang_id]:
                 del self._in_flight[gang_id]
+
+    async def _launch_there(self, name: str, order: Launch) -> None:
+        """Sending a snapshot may take long: the keeper is shown meanwhile that the room is wanted."""
+        coming = self.folder.node_root(name) / contract.LAUNCHES / order.id / "coming"
+        coming.parent.mkdir(parents=True, exist_ok=True)
+        task = asyncio.ensure_future(self._node(name).launch(order))
+        try:
+            while not task.done():
+                coming.touch()
+                await asyncio.wait([task], timeout=20)
+            await task
+        finally:
+            task.cancel()
 
     async def poll(self, handles: Sequence[Handle]) -> Sequence[Sign]:
         return [await self._sign(handle) for handle in handles]
@@ -158,8 +199,7 @@ class ClusterDriver:
 
     async def close(self) -> None:
         await self.keeper.close()
-        for node in self._nodes.values():
-            await node.close()
+        await self._close_nodes()
 
     # What a target with nodes offers beyond.
 
@@ -201,6 +241,7 @@ class ClusterDriver:
         """Delete the cluster with its nodes. May be repeated; if we die on the way, the keeper finishes it."""
         if not self.folder.path.exists():
             return
+        await self._close_nodes()  # a connection that is kept would bring back what is taken away there
         (self.folder.path / "gone").touch()
         while self.folder.path.exists():
             await self.keeper.wake()
@@ -231,15 +272,32 @@ class ClusterDriver:
         try:
             if is_process(self.folder.node(name)):
                 sign = (await self._node(name).poll([handle]))[0]
+                if isinstance(sign, Absent) and not self.shares_disk and gang and gang["state"] == OVER:
+                    return Gone("Its room was given on before it was started there.", started=False)
                 # A launch on a node that lives and is not there: the order did not arrive, unless it is just being given.
                 return (
                     Provisioning("Its nodes are there.", gang["since"])
                     if gang and isinstance(sign, Absent) and gang_id in self._in_flight
                     else sign
                 )
+            if not self.shares_disk:
+                return await self._sign_of_given_back(handle, name, gang)
             return self._sign_of_dead(handle, name, gang)
         except OSError as error:
             return Unknown(str(error))
+
+    async def _sign_of_given_back(self, handle: Handle, name: str, gang: Mapping[str, Any] | None) -> Sign:
+        """Its machine was given back or lost. Whatever that machine says is true; when it says nothing, its lease does."""
+        record = self.folder.node(name)
+        if record is not None and "ended_at" not in record:
+            return Unknown(f"Node {name} is being ended, or its lease has not run out yet.")
+        sign = (await self._node(name).poll([handle]))[0]
+        if isinstance(sign, Ended | Gone):
+            return sign
+        if isinstance(sign, Running):
+            return Unknown(f"Node {name} is gone; its launcher is just finishing.")
+        why = (record or {}).get("why") or (gang or {}).get("why") or "it is gone"
+        return Gone(f"Node {name} of {self.compute.name} was lost: {why}", started=not isinstance(sign, Absent))
 
     def _sign_of_dead(self, handle: Handle, name: str, gang: Mapping[str, Any] | None) -> Sign:
         """Its node is over: the launcher writes that down itself; when it was killed too, the folder tells."""
@@ -264,14 +322,40 @@ class ClusterDriver:
         return str(gang["nodes"][index]) if gang and gang["nodes"] else ""
 
     def _node(self, name: str) -> Driver:
-        if name not in self._nodes:
-            self._nodes[name] = self.pool.reach(self.folder, name, self.compute, self.home)
-            for gone in [n for n in self._nodes if n != name and self.folder.node(n) is None]:
-                self._nodes.pop(gone)
-        return self._nodes[name]
+        place = self.pool.place_of(self.folder, name)
+        if place not in self._nodes:
+            self._nodes[place] = self.pool.reach(self.folder, name, self.compute, self.home)
+            if self._letting_go is None or self._letting_go.done():
+                self._letting_go = asyncio.ensure_future(self._let_go())
+        return self._nodes[place]
+
+    async def _let_go(self) -> None:
+        """Of the ways to nodes that are gone, a while after that: what they left may be asked for."""
+        unwanted: set[str] = set()
+        while self._nodes:
+            await asyncio.sleep(LET_GO_SECONDS)
+            records = self.folder.all_nodes()
+            wanted = {self.pool.place_of(self.folder, n) for n, r in records.items() if "ended_at" not in r}
+            for place in [p for p in self._nodes if p not in wanted and p in unwanted]:
+                try:
+                    over = await self.pool.is_quiet(self._nodes[place])
+                except ShunterError:  # it does not answer: tried for as long as anybody remembers the node
+                    over = place not in {self.pool.place_of(self.folder, n) for n in records}
+                if over and place in self._nodes:
+                    await self._nodes.pop(place).close()
+            unwanted = set(self._nodes) - wanted
+
+    async def _close_nodes(self) -> None:
+        if self._letting_go is not None:
+            self._letting_go.cancel()
+        nodes, self._nodes = self._nodes, {}
+        for node in nodes.values():
+            await node.close()
 
     def shared_folder(self, launch: str, node: str) -> Path | None:
         """Where a launch's folder lies when its node shares the server's disk."""
+        if not self.shares_disk:
+            return None
         name = node or self._node_of({"launch": launch})
         return self.folder.node_root(name) / contract.LAUNCHES / launch if name else None
 

@@ -6,7 +6,8 @@ head.json .sock     the head: Ray's own processes and the groups
 autoscaler.json     what Ray's autoscaler reads in every round
 gangs/ID.json       one attempt's room; written by the keeper alone
 nodes/NAME.json     one node; written by its pool alone
-nodes/NAME/         that node's root: a warm parent and its launches (see `shunter/node/contract.py`)
+nodes/NAME/         that node's root: a warm parent and its launches (see `shunter/node/contract.py`); of a machine that is
+                    lent, what is known of it: machine.json, lease.json, and which launches are over
 gone                the cluster is to be deleted: whoever finds this finishes it
 """
 
@@ -24,7 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from shunter.drivers.cluster.ray_engine import Place, Shape
+from shunter.drivers.cluster.ray_engine import RECONNECT_SECONDS, Place, Shape
 from shunter.node import contract
 
 #: The last word of a node that left in order.
@@ -46,6 +47,9 @@ class Spec:
     pool: str
     address: str
     only_run: str = ""
+    #: A node that is cut off ends its work after so long.
+    lease_seconds: float = RECONNECT_SECONDS
+    #: What only its pool understands.
     options: Mapping[str, Any] | None = None
 
     def shape(self) -> Shape:
@@ -58,12 +62,22 @@ class ClusterFolder:
     path: Path
 
     @property
+    def home(self) -> Path:
+        """SHUNTER_HOME of the server that it belongs to."""
+        return self.path.parent.parent
+
+    @property
     def gangs(self) -> Path:
         return self.path / "gangs"
 
     @property
     def nodes(self) -> Path:
         return self.path / "nodes"
+
+    @property
+    def lent(self) -> Path:
+        """A file for each machine that was ever lent to it: something of it may lie there."""
+        return self.path / "lent"
 
     @property
     def autoscaler_file(self) -> Path:
@@ -112,6 +126,10 @@ class ClusterFolder:
 
     def node(self, name: str) -> dict[str, Any] | None:
         return contract.read_json(str(self.nodes / f"{name}.json"))
+
+    def machine(self, name: str) -> dict[str, Any] | None:
+        """What is known of the machine that a node stands for; None for a node on this one."""
+        return contract.read_json(str(self.node_root(name) / "machine.json"))
 
     def node_root(self, name: str) -> Path:
         return self.nodes / name

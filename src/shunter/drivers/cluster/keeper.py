@@ -185,7 +185,8 @@ class Keeper:
                     self._put(self._placed(self.gangs[gang_id], found, [self._address(n) for n in found]))
 
     def _placed(self, gang: Gang, nodes: Sequence[str], addresses: Sequence[str]) -> Gang:
-        ports = [free_port() for _ in nodes] if self.spec.pool == "local" else []
+        # One for each node, and one at which the first hears of silent ranks.
+        ports = [free_port() for _ in range(len(nodes) + 1)] if self.pool.shares_disk else []
         return gang.evolve(
             state=PLACED, nodes=list(nodes), addresses=list(addresses), ports=ports, placed_at=time.time(), why=""
         )
@@ -217,7 +218,7 @@ class Keeper:
         folder = self.folder.node_root(gang.nodes[index]) / contract.LAUNCHES / gang.launch(index)
         if (folder / "outcome").exists():
             return True
-        if time.time() - gang.placed_at < FORGOTTEN_SECONDS:
+        if time.time() - max(gang.placed_at, keeping.changed_at(folder / "coming")) < FORGOTTEN_SECONDS:
             return False
         # Placed long ago and never taken: nobody is going to. Taking it ourselves makes sure of that.
         folder.mkdir(parents=True, exist_ok=True)
@@ -305,7 +306,9 @@ class Keeper:
         return None
 
     async def _on_dead_node(self, node: NodeView, now: float) -> None:
-        why = await asyncio.to_thread(self.pool.sweep, node.name) or node.why
+        why = await asyncio.to_thread(self.pool.sweep, node.name)
+        if not why:
+            return  # something of it may still be running
         for gang in [g for g in self.gangs.values() if g.state == PLACED and node.name in g.nodes]:
             # Ray would put the group elsewhere and say that all is well, with nothing running in it.
             self._put(
@@ -352,6 +355,7 @@ class Keeper:
         await self.head.stop()  # first, or it would bring nodes back
         for name in self.folder.all_nodes():
             await asyncio.to_thread(self.pool.terminate, name)
+        await asyncio.to_thread(self.pool.take_away)
         self.folder.remove()
         self._stop = True
 
@@ -392,5 +396,6 @@ class Keeper:
         return {name for g in self.gangs.values() if g.state == PLACED for name in g.nodes}
 
     def _address(self, node: str) -> str:
-        record = self.folder.node(node)
+        """Where the others of a gang find this one."""
+        record = self.folder.machine(node) or self.folder.node(node)
         return str(record["address"]) if record else self.spec.address

@@ -54,6 +54,13 @@ def hold(folder: ClusterFolder) -> Iterator[bool]:
         os.close(fd)
 
 
+def changed_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
 def log_tail(path: Path, lines: int = 3) -> str:
     try:
         return " ".join(path.read_text(errors="replace").strip().splitlines()[-lines:])[-500:]

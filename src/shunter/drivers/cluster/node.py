@@ -14,10 +14,16 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shunter.drivers.cluster.folder import LEFT, ClusterFolder
+from shunter.drivers.cluster.pools import pool_class
 from shunter.drivers.cluster.ray_engine import RECONNECT_SECONDS, Place, WorkerNode, check_version
+from shunter.errors import ShunterError
 from shunter.node.contract import write_whole
+
+if TYPE_CHECKING:
+    from shunter.drivers.cluster.tie import MachineTie
 
 LOOK_SECONDS = 0.5
 PING_SECONDS = 3.0
@@ -28,15 +34,22 @@ def main(arguments: list[str]) -> int:
     check_version()
     leave = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: leave.set())
-    record_address = folder.spec().address
-    node = WorkerNode(folder.place(), name, json.loads(arguments[2]), record_address)
+    spec = folder.spec()
+    tie = None
+    if not pool_class(spec.pool).shares_disk:
+        threading.Thread(target=lambda: __import__("ray._private.node"), daemon=True).start()  # takes as long as the login
+        try:
+            tie = _tie(folder, name)
+        except ShunterError as error:
+            return _did_not_come_up(folder, name, error)
+    node = WorkerNode(folder.place(), name, json.loads(arguments[2]), spec.address)
     # Ray's own handlers are for programs that are Ray and nothing else.
     signal.signal(signal.SIGTERM, lambda *_: leave.set())
     (folder.node_root(name) / "up").touch()
-    lease = Lease(folder.place())
+    lease = Lease(folder.place(), spec.lease_seconds)
     try:
         while not leave.wait(LOOK_SECONDS):
-            why = _reason_to_leave(folder, name, node, lease)
+            why = _reason_to_leave(folder, name, node, lease) or (tie.reason_to_leave() if tie is not None else "")
             if why:
                 break
         else:
@@ -46,8 +59,25 @@ def main(arguments: list[str]) -> int:
     except OSError:
         pass  # its folder was taken away
     finally:
+        if tie is not None:
+            tie.close()
         node.stop()
     os._exit(0)  # Ray's threads have nothing left to say
+
+
+def _tie(folder: ClusterFolder, name: str) -> MachineTie:
+    """For a node that stands for a machine: the machine, logged in to and lent."""
+    from shunter.drivers.cluster.tie import MachineTie
+
+    tie = MachineTie(folder, name)
+    tie.open()
+    return tie
+
+
+def _did_not_come_up(folder: ClusterFolder, name: str, error: ShunterError) -> int:
+    print(f"{name}: {error.message}", file=sys.stderr, flush=True)
+    write_whole(str(folder.node_root(name) / "over"), error.message.encode())
+    return 1
 
 
 def _reason_to_leave(folder: ClusterFolder, name: str, node: WorkerNode, lease: Lease) -> str:

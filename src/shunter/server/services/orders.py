@@ -48,6 +48,7 @@ class Orders:
             "framework": run.config.get("framework"),
             "communicator": run.config.get("communicator"),
             "processes_per_node": run.config.get("processes_per_node"),
+            "max_silence_seconds": run.config.get("max_silence_seconds"),
             "resources": {"cpus": run.slots, "gpus": run.config.get("gpus"), "memory_bytes": run.config.get("memory_bytes")},
             "home": {"url": self.home.url, "endpoint_file": self.home.endpoint_file, "token": self.tokens.for_run(run.id)},
         }

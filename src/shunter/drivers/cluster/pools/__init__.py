@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 POOLS = {
     "local": "shunter.drivers.cluster.pools.local:LocalPool",
+    "ssh": "shunter.drivers.cluster.pools.ssh:SshPool",
 }
 
 

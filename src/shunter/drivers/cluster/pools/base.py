@@ -1,4 +1,4 @@
-"""Where a cluster's nodes come from: three verbs, called by Ray's autoscaler."""
+"""Where a cluster's nodes come from: a few verbs, called by Ray's autoscaler and by the keeper."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ class NodePool(Protocol):
     """
 
     kind: ClassVar[str]
+    #: Whether a node's root lies on this machine's disk.
+    shares_disk: ClassVar[bool]
 
     def __init__(self, folder: ClusterFolder, spec: Spec) -> None: ...
 
@@ -52,10 +54,27 @@ class NodePool(Protocol):
         ...
 
     @classmethod
+    def place_of(cls, folder: ClusterFolder, name: str) -> str:
+        """What holds the node's root: nodes with the same place, one after the other, are reached by one driver."""
+        ...
+
+    @classmethod
     def reach(cls, folder: ClusterFolder, name: str, compute: Compute, home: Home) -> Driver:
         """The way to one node for the server: the five verbs on that node's own root."""
         ...
 
+    @classmethod
+    async def is_quiet(cls, way: Driver) -> bool:
+        """Whether nothing on a node that was given back still brings something home over this way to it."""
+        ...
+
     def sweep(self, name: str) -> str:
-        """Called by the keeper about a node that is written down: end what a dead node left. Returns why it is dead."""
+        """Called by the keeper, again and again, about a node whose process is gone: end what it left.
+
+        Returns why it is dead once nothing of it can be running any more; empty until then.
+        """
+        ...
+
+    def take_away(self) -> None:
+        """The cluster is being deleted, its nodes are gone: leave nothing of it anywhere."""
         ...

@@ -32,6 +32,8 @@ LEAVE_SECONDS = 5.0
 
 class LocalPool:
     kind: ClassVar[str] = "local"
+    shares_disk: ClassVar[bool] = True
+    leave_seconds: ClassVar[float] = LEAVE_SECONDS
 
     def __init__(self, folder: ClusterFolder, spec: Spec) -> None:
         self.folder = folder
@@ -40,6 +42,10 @@ class LocalPool:
         self._listed: set[str] = set()
 
     def create(self, tags: Mapping[str, str], resources: Mapping[str, float]) -> str:
+        return self._create(tags, resources, {"address": self.spec.address})
+
+    def _create(self, tags: Mapping[str, str], resources: Mapping[str, float], facts: Mapping[str, Any]) -> str:
+        """Start the process that stands for a node, and write it down with what is known of it."""
         name = "n" + secrets.token_hex(3)
         root = self.folder.node_root(name)
         root.mkdir(mode=0o700)
@@ -52,7 +58,7 @@ class LocalPool:
         threading.Thread(target=process.wait, daemon=True).start()
         self._write(
             name,
-            {**process_record(process.pid), "tags": dict(tags), "address": self.spec.address, "asked_at": time.time()},
+            {**process_record(process.pid), "tags": dict(tags), "asked_at": time.time(), **facts},
         )
         return name
 
@@ -85,11 +91,11 @@ class LocalPool:
             self._write(name, {**record, "leaving": True})
         if is_process(record):
             family = descendants(record["pid"])
-            _signal([record["pid"]], signal.SIGTERM)
-            until = time.monotonic() + LEAVE_SECONDS
+            send_signal([record["pid"]], signal.SIGTERM)
+            until = time.monotonic() + self.leave_seconds
             while is_process(record) and time.monotonic() < until:
                 time.sleep(0.02)
-            _signal(family, signal.SIGKILL)
+            send_signal(family, signal.SIGKILL)
         self.sweep(name)
 
     @classmethod
@@ -101,10 +107,18 @@ class LocalPool:
         return ""
 
     @classmethod
+    def place_of(cls, folder: ClusterFolder, name: str) -> str:
+        return name
+
+    @classmethod
     def reach(cls, folder: ClusterFolder, name: str, compute: Compute, home: Home) -> Driver:
         from shunter.drivers.local.driver import LocalDriver
 
         return LocalDriver(compute.evolve(config={}), home, root=folder.node_root(name))
+
+    @classmethod
+    async def is_quiet(cls, way: Driver) -> bool:
+        return True  # what is left there finds the server by itself
 
     def sweep(self, name: str) -> str:
         """End what a dead node left: Ray's agents, scripts without a launcher, the warm parent."""
@@ -112,7 +126,7 @@ class LocalPool:
         if record is None or is_process(record):
             return ""
         if record.get("boot") == contract.boot_id():
-            _signal(session_members(record["pid"]), signal.SIGKILL)
+            send_signal(session_members(record["pid"]), signal.SIGKILL)
         root = self.folder.node_root(name)
         at_work = 0
         for launch in sorted((root / contract.LAUNCHES).glob("*")):
@@ -123,17 +137,20 @@ class LocalPool:
             if claim.launcher_alive():
                 continue  # it watches the node, and ends its script by itself
             if claim.script is not None and claim.script_alive():
-                _signal(descendants(claim.script[0]), signal.SIGKILL)
+                send_signal(descendants(claim.script[0]), signal.SIGKILL)
         if not at_work:
             _end_parent(root)  # launchers that only bring things home do without it
         if "ended_at" not in record:
-            why = _last_word(root) or (LEFT if record.get("leaving") else "Its process was killed.")
+            why = last_word(root) or (LEFT if record.get("leaving") else "Its process was killed.")
             if not (root / "up").exists():
                 why = "It did not come up."
             with self._lock:
                 self._write(name, {**record, "ended_at": time.time(), "why": why})
             return why
         return str(record["why"])
+
+    def take_away(self) -> None:
+        """All of it lies in the cluster's folder."""
 
     def _write(self, name: str, record: dict[str, Any]) -> None:
         contract.write_whole(str(self.folder.nodes / f"{name}.json"), json.dumps(record).encode())
@@ -161,7 +178,7 @@ def session_members(session: int) -> list[int]:
     return found
 
 
-def _last_word(root: Path) -> str:
+def last_word(root: Path) -> str:
     try:
         return (root / "over").read_text()
     except OSError:
@@ -174,10 +191,10 @@ def _end_parent(root: Path) -> None:
     except (OSError, ValueError):
         return
     if contract.is_alive(pid, start):
-        _signal([pid], signal.SIGTERM)
+        send_signal([pid], signal.SIGTERM)
 
 
-def _signal(pids: Sequence[int], number: int) -> None:
+def send_signal(pids: Sequence[int], number: int) -> None:
     for pid in pids:
         try:
             os.kill(pid, number)
