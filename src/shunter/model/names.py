@@ -39,6 +39,17 @@ def check_compute_name(name: str) -> str:
     return name
 
 
+def advice_on_compute_name(name: str) -> str:
+    """What to say of a name that is fine here and not everywhere: elsewhere it must have 2 to 16 characters. Empty: nothing.
+
+    >>> advice_on_compute_name("cpu-cluster")
+    ''
+    """
+    if 2 <= len(name) <= 16:
+        return ""
+    return f"{name!r} has {len(name)} character{'s' if len(name) > 1 else ''}; Azure ML takes 2 to 16. Here it is fine."
+
+
 def check_run_id(run_id: str) -> str:
     if not isinstance(run_id, str) or not RUN_ID.fullmatch(run_id):
         raise NameInvalid(f"{run_id!r} is not a run id.", hint="A run id is 32 hexadecimal digits.")

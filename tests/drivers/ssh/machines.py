@@ -118,6 +118,9 @@ class Machine:
         self._run("ip", "-n", self.namespace, "route", "replace", "default", "via", self.gateway)
         self._run("ip", "-n", other.namespace, "route", "replace", "default", "via", other.gateway)
 
+    def boot_id(self) -> str:
+        return (self.folder / "boot_id").read_text().strip()
+
     def known_hosts(self) -> Path:
         words = (self.folder / "hostkey.pub").read_text().split()
         file = self.folder / "known_hosts"

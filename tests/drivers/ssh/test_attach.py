@@ -65,6 +65,29 @@ def test_an_attach_shows_each_check_with_its_verdict(ws: shunter.Workspace, mach
     assert made.data["facts"]["hostname"]
 
 
+def test_an_attach_logs_in_once_and_that_connection_is_used_from_then_on(
+    ws: shunter.Workspace, make_machine: Any, tmp_path: Path
+) -> None:
+    fresh = make_machine()
+    made, _ = attach(ws, "once", fresh)
+    (tmp_path / "train.py").write_text("print('hello')\n")
+    assert ws.submit("train.py", source_directory=tmp_path, target="once").wait(timeout_seconds=60).logs() == "hello\n"
+    said = (fresh.folder / "init.log").read_text()
+    assert said.count("Accepted publickey") == 1, said
+    assert said.count("Connection closed") == 1  # when it was seen to be up
+    made.detach()
+
+
+@pytest.mark.parametrize(("name", "words"), [("v", "1 character;"), ("a-machine-with-a-long-name", "26 characters;")])
+def test_a_name_of_another_length_than_the_documents_say_is_a_hint(
+    ws: shunter.Workspace, machine: Machine, name: str, words: str
+) -> None:
+    made, steps = attach(ws, name, machine)
+    assert (steps[0]["check"], steps[0]["verdict"]) == ("target name", "warning")
+    assert words in steps[0]["message"]
+    made.detach()
+
+
 def test_attaching_twice_with_the_same_settings_is_fine_and_with_others_is_asked_about(
     ws: shunter.Workspace, machine: Machine
 ) -> None:

@@ -87,6 +87,37 @@ def test_a_rebooted_machine_is_told_as_such_and_the_run_retried_if_it_says_so(
     assert again.data["attempts"] == 2
 
 
+CHECKPOINTED = """
+import os, time
+path = os.path.join(os.environ["SHUNTER_CHECKPOINT_DIR"], "state")
+epoch = int(open(path).read()) if os.path.exists(path) else 0
+print("from", epoch, flush=True)
+while epoch < 6:
+    epoch += 1
+    with open(path + ".new", "w") as file:
+        file.write(str(epoch))
+    os.rename(path + ".new", path)
+    while epoch == 3 and os.environ["SHUNTER_ATTEMPT"] == "1":
+        time.sleep(0.1)
+print("done", epoch)
+"""
+
+
+def test_a_rebooted_machine_goes_on_from_the_checkpoint(ws: Workspace, make_machine: Any, tmp_path: Path) -> None:
+    machine = make_machine()
+    ws.compute.create("vm", "ssh", **machine.options())
+    run = ws.submit("train.py", source_directory=write(tmp_path, CHECKPOINTED), target="vm", max_attempts=2)
+    wait_until(run.checkpoints, 30, "a checkpoint")
+    first = machine.boot_id()
+    machine.reboot()
+    assert machine.boot_id() != first
+    assert not machine.processes("train.py")
+    assert run.wait(timeout_seconds=90).status == "Completed"
+    assert run.logs(attempt=1) == "from 0\n"
+    assert run.logs(attempt=2) == "from 3\ndone 6\n"
+    assert any("restarted" in e["reason"] for e in run.events())
+
+
 def test_a_lossy_link_is_slow_and_nothing_else(ws: Workspace, make_machine: Any, shared: Path, tmp_path: Path) -> None:
     machine = make_machine()
     for chain in ("INPUT", "OUTPUT"):

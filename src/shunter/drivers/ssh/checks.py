@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -53,8 +53,8 @@ Say = Callable[[Check], None]
 async def check_machine(link: Link, say: Say) -> Facts:
     """Go through the list; raises at the first step that fails, after telling it."""
     config = link.config
-    await _check_address(config, link.name, say)
-    connection, verifier = await _check_login(link, say)
+    sock = await _check_address(config, link.name, say)
+    connection, verifier = await _check_login(link, sock, say)
     try:
         session = await link.settle_in(connection, verifier)
     except ShunterError as error:
@@ -130,11 +130,13 @@ def facts_of(found: Mapping[str, Any], link: Link) -> Facts:
     )  # fmt: skip
 
 
-async def _check_address(config: SshConfig, name: str, say: Say) -> None:
-    """Name and port, when we are to reach them ourselves: not through a jump host or a name of ~/.ssh/config."""
+async def _check_address(config: SshConfig, name: str, say: Say) -> socket.socket | None:
+    """Name and port, when we are to reach them ourselves: not through a jump host or a name of ~/.ssh/config.
+
+    The connection that was made for it is the one to log in over."""
     if config.jump:
         say(Check("name", "ok", f"{config.address} is looked up by {config.jump}."))
-        return
+        return None
     try:
         options = await asyncssh.SSHClientConnectionOptions.construct(
             host=config.address, port=config.port or (), config=()
@@ -142,7 +144,7 @@ async def _check_address(config: SshConfig, name: str, say: Say) -> None:
         host, port = str(options.host or config.address), int(options.port or 22)
         if options.tunnel or options.proxy_command:
             say(Check("name", "ok", f"{config.address} is reached as ~/.ssh/config says."))
-            return
+            return None
     except (OSError, ValueError, AttributeError, TypeError):
         host, port = config.address, config.port or 22
     loop = asyncio.get_running_loop()
@@ -156,8 +158,7 @@ async def _check_address(config: SshConfig, name: str, say: Say) -> None:
     say(Check("name", "ok", f"{host} is {found[0][4][0]}."))
     try:
         async with asyncio.timeout(config.connect_timeout_seconds):
-            _, writer = await asyncio.open_connection(host, port)
-        writer.close()
+            sock = await _connect([entry[4] for entry in found])
     except OSError as error:  # TimeoutError is one of these
         refused = isinstance(error, ConnectionRefusedError)
         words = TargetUnreachable(
@@ -174,11 +175,30 @@ async def _check_address(config: SshConfig, name: str, say: Say) -> None:
         say(Check("port", "failed", words.message, words.hint))
         raise words from error
     say(Check("port", "ok", f"Port {port} answers."))
+    return sock
 
 
-async def _check_login(link: Link, say: Say) -> tuple[asyncssh.SSHClientConnection, Any]:
+async def _connect(addresses: Sequence[Any]) -> socket.socket:
+    """To the first of these that answers."""
+    problem: OSError | None = None
+    for address in addresses:
+        sock = socket.socket(socket.AF_INET6 if ":" in str(address[0]) else socket.AF_INET, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        try:
+            await asyncio.get_running_loop().sock_connect(sock, address)
+            return sock
+        except OSError as error:
+            sock.close()
+            problem = error
+        except BaseException:
+            sock.close()
+            raise
+    raise problem or OSError("it has no address")
+
+
+async def _check_login(link: Link, sock: socket.socket | None, say: Say) -> tuple[asyncssh.SSHClientConnection, Any]:
     try:
-        connection, verifier = await link.connect()
+        connection, verifier = await link.connect(sock)
     except (HostKeyUnknown, HostKeyChanged) as error:
         say(Check("host key", "failed", error.message, error.hint))
         raise

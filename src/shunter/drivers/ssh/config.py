@@ -33,6 +33,9 @@ class SshConfig(BaseModel):
     passphrase: str | None = Field(
         None, repr=False, json_schema_extra=SECRET, description="Passphrase of the private key."
     )
+    certificate_file: str | None = Field(
+        None, json_schema_extra={"contents_to": "certificate"}, description="File with the OpenSSH certificate of the key."
+    )
     certificate: str | None = Field(None, description="OpenSSH certificate that goes with the key.")
     jump: str | None = Field(
         None, description="Host to go through: [USER@]HOST[:PORT]; the same key or password is used."

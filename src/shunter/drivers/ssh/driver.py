@@ -75,6 +75,11 @@ class SshDriver:
         key = self.link.verifier.accepted_key() if self.link.verifier else None
         return {"host_key": key} if key else {}
 
+    def attached(self, compute: Compute) -> None:
+        """It is attached now, with these options: what was said once no longer holds, what was learned does."""
+        self.compute = compute
+        self.config = self.link.config = SshConfig(**compute.config)
+
     async def probe(self) -> Facts:
         session = await self.link.session(patient=True)
         found, _ = await session.call("facts")

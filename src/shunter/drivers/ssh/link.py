@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import Callable
 from typing import Any
@@ -105,9 +106,9 @@ class Link:
 
     # Opening
 
-    async def connect(self) -> tuple[asyncssh.SSHClientConnection, Verifier]:
-        """The first step alone: a login."""
-        return await log_in(self.config, self.name)
+    async def connect(self, sock: socket.socket | None = None) -> tuple[asyncssh.SSHClientConnection, Verifier]:
+        """The first step alone: a login, over a socket that is connected already if there is one."""
+        return await log_in(self.config, self.name, sock)
 
     async def _open(self) -> None:
         await self._drop()

@@ -24,7 +24,9 @@ CIPHERS = "^aes128-gcm@openssh.com,aes256-gcm@openssh.com"
 logging.getLogger("asyncssh").setLevel(logging.ERROR)  # what matters is raised to us, and told in our words
 
 
-async def log_in(config: SshConfig, name: str) -> tuple[asyncssh.SSHClientConnection, Verifier]:
+async def log_in(
+    config: SshConfig, name: str, sock: socket.socket | None = None
+) -> tuple[asyncssh.SSHClientConnection, Verifier]:
     """A connection that is logged in. Raises TargetUnreachable, HostKeyUnknown, HostKeyChanged, LoginRefused, ConfigError."""
     tunnel: asyncssh.SSHClientConnection | None = None
     if config.jump:
@@ -44,6 +46,8 @@ async def log_in(config: SshConfig, name: str) -> tuple[asyncssh.SSHClientConnec
     if tunnel is not None:
         options["tunnel"] = tunnel
         verifier.on_lost = tunnel.abort  # the way through the jump host is ours alone, and ends with us
+    if sock is not None:
+        options["sock"] = sock
     if config.port is not None:
         options["port"] = config.port
     if config.username is not None:
@@ -114,8 +118,11 @@ def _credentials(config: SshConfig, name: str) -> dict[str, Any]:
     if key is not None:
         pair: Any = key
         if config.certificate:
-            certificate = asyncssh.import_certificate(config.certificate)
-            pair = (key, certificate)
+            try:
+                pair = (key, asyncssh.import_certificate(config.certificate))
+            except (asyncssh.KeyImportError, ValueError) as error:
+                raise ConfigError(f"{name}: the certificate cannot be used: {error}.",
+                                  hint="An OpenSSH certificate is needed, as ssh-keygen -s writes: …-cert.pub.") from error  # fmt: skip
         return {"client_keys": [pair], "password": config.password, "agent_path": None}
     if config.password is not None:
         return {"client_keys": None, "password": config.password, "agent_path": None}
@@ -182,7 +189,7 @@ def _refused(config: SshConfig, name: str, place: str) -> LoginRefused:
         until = _valid_until(config.certificate)
         if until is not None and until < datetime.now(UTC):
             return LoginRefused(f"{name}: the certificate for {who} expired on {until:%Y-%m-%d %H:%M} UTC.",
-                                hint=f"Have it signed again, then `shunter compute update {name} --certificate …`.")  # fmt: skip
+                                hint=f"Have it signed again, then `shunter compute update {name} --certificate-file …`.")  # fmt: skip
     if config.private_key or config.private_key_file:
         key = load_key(config, name)
         shown = f" {key.get_fingerprint()}" if key else ""

@@ -13,7 +13,7 @@ from shunter.drivers.base import Driver, Gone
 from shunter.drivers.registry import driver_class
 from shunter.errors import AlreadyExists, Conflict, ShunterError, UsageError, nearest
 from shunter.model.compute import Compute
-from shunter.model.names import check_compute_name
+from shunter.model.names import advice_on_compute_name, check_compute_name
 from shunter.model.run import PLACED, WAITING, Launch, Run
 from shunter.server.dispatch import reconcile
 from shunter.server.services.parts import Parts
@@ -51,14 +51,23 @@ async def add_compute(
             f"There is a compute target {name!r} already, with other settings.",
             hint=f"`shunter compute update {name}` changes them; or take another name.",
         )
+    advice = advice_on_compute_name(name)
+    if advice:
+        say({"check": "target name", "verdict": "warning", "message": advice, "hint": ""})
     compute = Compute(name, workspace, kind, checked, parts.clock(), tags=dict(tags))
-    driver = driver_class(kind)(parts.targets.opened(compute), parts.targets.home)
+    driver = driver_class(kind)(compute, parts.targets.home)
     try:
         facts = await driver.check(lambda step: say(step.to_wire())) if hasattr(driver, "check") else await driver.probe()
         kept = {k: v for k, v in checked.items() if k not in marked(schema, "once")} | _learned(driver)
         sealed = parts.vault.seal(schema, kept)
         compute = parts.computes.add(compute.evolve(config=sealed, facts=facts.to_wire()))
-    finally:
+    except BaseException:
+        await driver.close()
+        raise
+    if hasattr(driver, "attached"):
+        driver.attached(compute.evolve(config=kept))  # the connection is there: it is the one that is used from now on
+        parts.targets.take(compute, driver)
+    else:
         await driver.close()
     parts.targets.changed(workspace, name)
     return await parts.clusters.bring_up(compute, say)
@@ -153,8 +162,6 @@ def check_config(kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
         where = ".".join(map(str, first["loc"]))
         if first["type"] == "missing":
             raise UsageError(f"Targets of kind {kind!r} need the option {where}.") from None
-        if not where:
-            raise UsageError(f"{first['msg'].removeprefix('Value error, ')}.") from None
         # Without the error that caused it: that one quotes the value, which may be a secret.
         raise UsageError(f"The option {where} is wrong: {first['msg']}.") from None
 
