@@ -122,7 +122,7 @@ def _credentials(config: SshConfig, name: str) -> dict[str, Any]:
                 pair = (key, asyncssh.import_certificate(config.certificate))
             except (asyncssh.KeyImportError, ValueError) as error:
                 raise ConfigError(f"{name}: the certificate cannot be used: {error}.",
-                                  hint="An OpenSSH certificate is needed, as ssh-keygen -s writes: …-cert.pub.") from error  # fmt: skip
+                                  hint="An OpenSSH certificate is needed: a file …-cert.pub.") from error  # fmt: skip
         return {"client_keys": [pair], "password": config.password, "agent_path": None}
     if config.password is not None:
         return {"client_keys": None, "password": config.password, "agent_path": None}
@@ -189,7 +189,7 @@ def _refused(config: SshConfig, name: str, place: str) -> LoginRefused:
         until = _valid_until(config.certificate)
         if until is not None and until < datetime.now(UTC):
             return LoginRefused(f"{name}: the certificate for {who} expired on {until:%Y-%m-%d %H:%M} UTC.",
-                                hint=f"Have it signed again, then `shunter compute update {name} --certificate-file …`.")  # fmt: skip
+                                hint=f"Have it signed again: `shunter compute update {name} --certificate-file …`.")  # fmt: skip
     if config.private_key or config.private_key_file:
         key = load_key(config, name)
         shown = f" {key.get_fingerprint()}" if key else ""

@@ -55,7 +55,7 @@ async def add_compute(
     if advice:
         say({"check": "target name", "verdict": "warning", "message": advice, "hint": ""})
     compute = Compute(name, workspace, kind, checked, parts.clock(), tags=dict(tags))
-    driver = driver_class(kind)(compute, parts.targets.home)
+    driver = driver_class(kind)(parts.targets.opened(compute), parts.targets.home)
     try:
         facts = await driver.check(lambda step: say(step.to_wire())) if hasattr(driver, "check") else await driver.probe()
         kept = {k: v for k, v in checked.items() if k not in marked(schema, "once")} | _learned(driver)
@@ -162,6 +162,8 @@ def check_config(kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
         where = ".".join(map(str, first["loc"]))
         if first["type"] == "missing":
             raise UsageError(f"Targets of kind {kind!r} need the option {where}.") from None
+        if not where:
+            raise UsageError(f"{first['msg'].removeprefix('Value error, ')}.") from None
         # Without the error that caused it: that one quotes the value, which may be a secret.
         raise UsageError(f"The option {where} is wrong: {first['msg']}.") from None
 

@@ -30,7 +30,7 @@ from shunter.server.storage.runs import SqlRuns
 from shunter.server.storage.snapshots import Snapshots
 from shunter.server.storage.workspaces import Experiments, Workspaces
 from shunter.server.tokens import Tokens
-from shunter.server.vault import Vault
+from shunter.server.vault import Vault, marked
 
 if TYPE_CHECKING:
     from shunter.server.tracking.tracking import Tracking
@@ -119,12 +119,21 @@ class Targets:
             with self._lock:
                 old, found = found, self._drivers.get(key)
                 if found is old:
-                    opened = compute.evolve(config=self.vault.unseal(compute.config))
-                    found = self._drivers[key] = (compute, driver_class(compute.kind)(opened, self.home))
+                    found = self._drivers[key] = (compute, driver_class(compute.kind)(self.opened(compute), self.home))
                     if old is not None:
                         self._retire(old[1])
         assert found is not None
         return found[1]
+
+    def opened(self, compute: Compute) -> Compute:
+        """A target as its driver needs it: secrets in clear, and the options of other targets that it names."""
+        config = self.vault.unseal(compute.config)
+        options = marked(driver_class(compute.kind).Config, "targets")
+        names = {name for option in options for name in config.get(option) or ()}
+        if names:
+            others = [c for c in self.computes.list(compute.workspace) if c.name in names]
+            config["targets"] = {c.name: {"kind": c.kind, "config": self.vault.unseal(c.config)} for c in others}
+        return compute.evolve(config=config)
 
     def take(self, compute: Compute, driver: Driver) -> None:
         """A driver that was made to attach this target stays in use."""
