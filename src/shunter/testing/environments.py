@@ -44,6 +44,7 @@ class Node:
         self.wheels.mkdir(parents=True)
         self.said: list[str] = []
         self.canceled: Callable[[], bool] = lambda: False
+        self.tools = {"uv": find_uv()}
 
     @property
     def cache(self) -> Path:
@@ -73,7 +74,7 @@ class Node:
         return make_wheel(self.wheels, name, version, **rest)
 
     def job(self) -> dict[str, Any]:
-        return {"id": "a" * 32 + ".1.0", "tools": {"uv": find_uv()}}
+        return {"id": "a" * 32 + ".1.0", "tools": self.tools}
 
     def prepare(self, spec: dict[str, Any], launch: str = "one") -> Prepared:
         folder = self.launch(launch)

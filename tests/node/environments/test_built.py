@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from shunter.node.environments import Canceled, Unavailable, built
+from shunter.node.environments import Canceled, Unavailable, built, turns
 from shunter.testing.environments import Node, run_python
 from shunter.testing.packages import Index, make_broken_sdist
 
@@ -21,8 +21,8 @@ from shunter.testing.packages import Index, make_broken_sdist
 @pytest.fixture(autouse=True)
 def _let_go() -> None:
     """A launcher holds its environments until it ends; a test lets go of them."""
-    while built._held:
-        os.close(built._held.pop())
+    while turns.held:
+        os.close(turns.held.pop())
 
 
 def test_a_lock_is_built_and_its_packages_are_there(node: Node) -> None:
@@ -115,12 +115,12 @@ def test_a_canceled_build_ends_the_installer_and_leaves_nothing(node: Node) -> N
     assert _processes_in(node.cache) == []
 
 
-@pytest.mark.parametrize("damage", ["package", "interpreter", "memory", "folder"])
+@pytest.mark.parametrize("damage", ["package", "interpreter", "memory", "folder", "file that a power cut left empty"])
 def test_a_damaged_environment_is_found_and_built_again(node: Node, damage: str) -> None:
     spec = node.spec(node.wheel("alpha"))
     first = Path(node.prepare(spec).argv_prefix[0])
-    while built._held:
-        os.close(built._held.pop())
+    while turns.held:
+        os.close(turns.held.pop())
     folder = first.parent.parent
     if damage == "package":
         shutil.rmtree(next(folder.glob("lib/*/site-packages/alpha")))
@@ -128,6 +128,10 @@ def test_a_damaged_environment_is_found_and_built_again(node: Node, damage: str)
         first.unlink()
     elif damage == "memory":
         (node.cache / (spec["lock_id"] + ".json")).write_bytes(b'{"interp')
+    elif damage.startswith("file"):
+        memory = node.cache / (spec["lock_id"] + ".json")
+        memory.write_text(json.dumps({**json.loads(memory.read_text()), "boot": "the one before"}))
+        next(folder.glob("lib/*/site-packages/alpha/__init__.py")).write_bytes(b"")
     else:
         shutil.rmtree(folder)
 
@@ -185,6 +189,41 @@ def test_a_package_that_fails_while_installing_tells_its_own_reason(node: Node) 
     assert "broken" in caught.value.message
     assert "could not be installed" in caught.value.message
     assert node.folders() == []
+
+
+#: Stands in for the library that installs conda packages, to die as it was once seen to.
+DYING_RATTLER = """
+import os, sys
+class LockFile:
+    from_path = default_environment = conda_repodata_records = lambda *_: LockFile()
+    values = lambda _: [[1]]
+async def install(records, target_prefix, cache_dir, show_progress):
+    with open(os.path.join(cache_dir + "-tries"), "a") as file:
+        file.write("x")
+    if os.path.getsize(cache_dir + "-tries") <= TIMES:
+        os.kill(os.getpid(), 11)
+    if TIMES == 0:
+        raise Exception()
+    os.makedirs(target_prefix + "/bin")
+    os.symlink(sys.executable, target_prefix + "/bin/python")
+"""
+
+
+@pytest.mark.parametrize(("deaths", "said"), [(1, ""), (2, r"killed by signal 11"), (0, "Exception")])
+def test_a_conda_installer_that_dies_is_started_once_more_and_always_leaves_a_reason(
+    node: Node, tmp_path: Path, deaths: int, said: str
+) -> None:
+    (tmp_path / "rattler").mkdir()
+    (tmp_path / "rattler/__init__.py").write_text(DYING_RATTLER.replace("TIMES", str(deaths)))
+    spec = node.spec()
+    spec["lock"]["conda"] = "version: 6"
+    node.tools["rattler"] = str(tmp_path / "rattler")
+    if not said:
+        assert node.prepare(spec).facts["built_now"]
+        assert "once more" in (node.launch() / "log").read_text()
+        return
+    with pytest.raises(Unavailable, match=said):
+        node.prepare(spec)
 
 
 def test_a_package_that_was_changed_since_it_was_locked_is_refused(node: Node) -> None:

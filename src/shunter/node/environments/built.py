@@ -14,23 +14,17 @@ import csv
 import json
 import os
 import shutil
-import socket
 import time
 
 from shunter.node import contract
-from shunter.node.environments import Prepared, Unavailable
+from shunter.node.environments import Prepared, Unavailable, turns
 from shunter.node.environments.existing import activation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional
+    from typing import Any, Callable, Dict, List, Optional, Sequence
 
     from shunter.node.environments import Job
-
-#: A folder that another host began to build is left alone for so long.
-FOREIGN_SECONDS = 86400.0
-#: The locks of environments in use: held for the life of the launcher.
-_held = []  # type: List[int]
 
 
 def prepare_built(work):
@@ -53,11 +47,11 @@ def get_or_build(work, key, build):
         raise Unavailable("environment_unknown", repr(key) + " is not the id of a lock.")
     base = os.path.join(work.cache, key)
     found = look(base)
-    if found is not None and _hold(base):
+    if found is not None and turns.hold(base):
         # Between the look and the lock a clean-up may have taken it away.
         if look(base) is not None:
             return found
-        _held.pop()
+        turns.held.pop()
     if not work.spec.get("prepare", True):
         raise Unavailable(
             "environment_not_prepared",
@@ -65,7 +59,7 @@ def get_or_build(work, key, build):
             "Leave out auto_prepare_environment=False, or run `shunter env build` first.",
         )
     os.makedirs(work.cache, exist_ok=True)
-    lock = _wait_for_turn(work, base)
+    lock = turns.wait_for_turn(work, base, look)
     try:
         found = look(base)
         if found is None:
@@ -73,7 +67,7 @@ def get_or_build(work, key, build):
     finally:
         if lock is not None:
             os.close(lock)
-    _hold(base)
+    turns.hold(base)
     return found
 
 
@@ -92,7 +86,7 @@ def look(base):
             return None
         if found.get("boot") != contract.boot_id():
             # The machine was restarted since: what was written just before may not have reached the disk.
-            if not is_whole(packages):
+            if damaged(packages, found.get("odd") or ()):
                 return None
             found["boot"] = contract.boot_id()
             contract.write_whole(base + ".json", json.dumps(found).encode())
@@ -101,18 +95,28 @@ def look(base):
     return found  # type: ignore[no-any-return]
 
 
-def is_whole(packages):
-    # type: (Optional[str]) -> bool
-    """Whether every file that the installed packages list is there, with the size that they say."""
+def damaged(packages, odd=()):
+    # type: (Optional[str], Sequence[str]) -> List[str]
+    """The installed packages of which a file is missing or has another size than they say. `odd` are passed over."""
+    found = []
     for name in os.listdir(packages) if packages else ():
-        record = os.path.join(str(packages), name, "RECORD")
-        if not name.endswith(".dist-info") or not os.path.exists(record):
-            continue
-        with open(record) as file:
-            for row in csv.reader(file):
-                if len(row) == 3 and row[2].isdigit() and _size(os.path.join(str(packages), row[0])) != int(row[2]):
-                    return False
-    return True
+        package = name.split("-")[0]
+        if name.endswith(".dist-info") and package not in odd and _is_damaged(str(packages), name):
+            found.append(package)
+    return sorted(found)
+
+
+def _is_damaged(packages, name):
+    # type: (str, str) -> bool
+    try:
+        with open(os.path.join(packages, name, "RECORD")) as file:
+            rows = [row for row in csv.reader(file) if len(row) == 3 and row[2].isdigit()]
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError, csv.Error):
+        return True
+    # Commands are written anew for each environment.
+    return any(_size(os.path.join(packages, row[0])) != int(row[2]) for row in rows if not row[0].startswith(".."))
 
 
 def _size(path):
@@ -152,7 +156,7 @@ def _build(work, base, build):
     folder = base + "." + os.urandom(4).hex()
     os.mkdir(folder)
     try:
-        at_work(folder, os.getpid())
+        turns.at_work(folder, os.getpid())
         found = build(work, folder)
         found["lock_id"] = work.spec["lock_id"]
         found["seconds"] = round(time.monotonic() - began, 3)
@@ -179,125 +183,11 @@ def forget(base):
     key, gone = os.path.basename(base) + ".", 0
     for name in os.listdir(os.path.dirname(base)):
         path = os.path.join(os.path.dirname(base), name)
-        if name.startswith(key) and os.path.isdir(path) and not _being_built(path):
+        if name.startswith(key) and os.path.isdir(path) and not turns.being_built(path):
             shutil.rmtree(path, ignore_errors=True)
             _remove(path + ".builder")
             gone += 1
     return gone
-
-
-def at_work(folder, pid):
-    # type: (str, int) -> None
-    """Note who builds there: the launcher first, then the installers it starts."""
-    line = "%s %s %d %d\n" % (socket.gethostname(), contract.boot_id(), pid, contract.start_time(pid))
-    with open(folder + ".builder", "a") as file:
-        file.write(line)
-
-
-def _being_built(folder):
-    # type: (str) -> bool
-    """Whether somebody is at work there. An installer whose launcher was killed is ended: nobody waits for it."""
-    try:
-        with open(folder + ".builder") as file:
-            lines = [line.split() for line in file.read().splitlines()]
-        age = time.time() - os.stat(folder + ".builder").st_mtime
-    except OSError:
-        return False
-    lines = [line for line in lines if len(line) == 4]
-    if not lines:
-        return False
-    if [lines[0][0], lines[0][1]] != [socket.gethostname(), contract.boot_id()]:
-        return age < FOREIGN_SECONDS  # another host of a shared cache, where our lock may not reach
-    alive = [int(pid) for _, _, pid, started in lines if contract.is_alive(int(pid), int(started))]
-    if int(lines[0][2]) in alive:
-        return True
-    for pid in alive:
-        try:
-            os.killpg(pid, 9)
-        except OSError:
-            pass
-    return False
-
-
-def _wait_for_turn(work, base):
-    # type: (Job, str) -> Optional[int]
-    """Take the build lock; while another run has it, what its installer says goes into our log too."""
-    import fcntl
-
-    lock = os.open(base + ".lock", os.O_RDWR | os.O_CREAT, 0o600)
-    follow, told = None, False
-    pause = 0.01
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError:
-            pass
-        except OSError:
-            # A file system without locks: two may build at once, each in its own folder, and the last one counts.
-            os.close(lock)
-            return None
-        if look(base) is not None:
-            break  # somebody uses it: it is finished
-        if not told:
-            told = True
-            work.say("waiting for another run that builds the environment")
-            work.write("another run here builds this environment; waiting for it")
-            follow = _Follower(base + ".log", work.log)
-        if follow is not None:
-            follow.copy()
-        if work.canceled():
-            os.close(lock)
-            work.check()
-        time.sleep(pause)
-        pause = min(pause * 1.5, 0.2)
-    if follow is not None:
-        follow.copy()
-    return lock
-
-
-def _hold(base):
-    # type: (str) -> bool
-    """Hold the environment as long as this process lives, so that a clean-up leaves it alone."""
-    import fcntl
-
-    try:
-        lock = os.open(base + ".lock", os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError:
-        return True
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        return False
-    except OSError:
-        pass
-    _held.append(lock)
-    try:
-        os.utime(lock)  # when it was last used, for whoever cleans up
-    except OSError:
-        pass
-    return True
-
-
-class _Follower:
-    """Copies what is appended to one file into another."""
-
-    def __init__(self, source, target):
-        # type: (str, str) -> None
-        self.source, self.target, self.offset = source, target, 0
-
-    def copy(self) -> None:
-        try:
-            with open(self.source, "rb") as file:
-                file.seek(self.offset)
-                data = file.read()
-        except OSError:
-            return
-        if data:
-            self.offset += len(data)
-            with open(self.target, "ab") as out:
-                out.write(data)
 
 
 def _remove(path):

@@ -37,8 +37,14 @@ async def main(task_file):
 
 if __name__ == "__main__":
     sys.path.insert(0, sys.argv[1])
+    code = 0
     try:
         asyncio.run(main(sys.argv[2]))
-    except Exception as error:
-        print("error: " + str(error).strip(), file=sys.stderr)
-        sys.exit(1)
+    except BaseException as error:  # a panic of the library is no Exception
+        print("error: " + (str(error).strip() or type(error).__name__), file=sys.stderr)
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # The library's threads outlive its work: while Python takes itself down they touch it, and the process dies of a
+    # signal, about once in twenty times, with everything installed.
+    os._exit(code)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 
 from shunter.node.environments import Unavailable, process, words
-from shunter.node.environments.built import at_work, remember
+from shunter.node.environments.built import damaged, remember
+from shunter.node.environments.pythons import as_numbers, at_hand, site_packages, uv_cache, version_of
+from shunter.node.environments.turns import at_work
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional
+    from typing import Any, Callable, Dict, List, Optional, Sequence
 
     from shunter.node.environments import Job
 
@@ -26,6 +29,7 @@ def install(work, folder):
     """Build the lock of `work` into `folder`, which is empty. Returns what to remember of it."""
     lock = work.spec["lock"]
     step = Steps(work, folder)
+    odd = []  # type: List[str]
     try:
         if lock.get("conda"):
             step.conda(lock["conda"])
@@ -33,9 +37,10 @@ def install(work, folder):
             step.venv(lock["python"])
         if lock.get("pip", "").strip():
             step.packages(lock["pip"])
+            odd = step.mend(lock["pip"])
     finally:
         step.close()
-    found = finish(work, folder)
+    found = dict(finish(work, folder), odd=odd)
     if work.spec.get("compile"):
         step.compile(found["interpreter"], found.get("packages_folder") or folder)
     return found
@@ -49,7 +54,7 @@ def finish(work, folder, inside=False):
         raise Unavailable(
             "interpreter_missing", "The environment has no Python interpreter.", "Add python to its conda packages."
         )
-    return remember(folder, interpreter, _version(folder), site_packages(folder), inside)
+    return remember(folder, interpreter, version_of(folder), site_packages(folder), inside)
 
 
 class Steps:
@@ -76,10 +81,10 @@ class Steps:
         done = self._uv(
             ["venv", "--no-project", "--allow-existing", "--quiet", "--python", python, *preference, self.folder]
         )
-        if must_be and not done.code and not (_version(self.folder) + ".").startswith(must_be + "."):
+        if must_be and not done.code and not (version_of(self.folder) + ".").startswith(must_be + "."):
             raise Unavailable(
                 "python_unavailable",
-                "The image has Python " + _version(self.folder) + ", and the environment asks for " + must_be + ".",
+                "The image has Python " + version_of(self.folder) + ", and the environment asks for " + must_be + ".",
                 "Ask for the Python that the image has, or take another image.",
             )
         if done.code:
@@ -91,8 +96,22 @@ class Steps:
                 + ". Ask for one of these, or use a conda environment.",
             )
 
-    def packages(self, lock):
-        # type: (str) -> None
+    def mend(self, lock):
+        # type: (str) -> List[str]
+        """Files are shared with the installer's cache: one that a power cut damaged there is fetched again.
+
+        Returns the packages that are not as they say even so.
+        """
+        bad = damaged(site_packages(self.folder))
+        if not bad:
+            return []
+        self.work.write("damaged in the package cache, fetched again: " + ", ".join(bad))
+        self._uv(["cache", "clean", "--quiet", *bad])
+        self.packages(lock, [x for name in bad for x in ("--reinstall-package", name)])
+        return damaged(site_packages(self.folder))
+
+    def packages(self, lock, options=()):
+        # type: (str, Sequence[str]) -> None
         self.work.say("installing %d packages" % len(re.findall(r"(?m)^[A-Za-z0-9]", lock)))
         file = self.folder + ".txt"
         with open(file, "w") as out:
@@ -102,7 +121,7 @@ class Steps:
             command = ["pip", "install", "--no-deps", "--python", python, "--requirement", file, "--no-progress"]
             if self.work.spec.get("lock", {}).get("conda"):
                 command += ["--break-system-packages"]
-            done = self._uv(command + self._sources())
+            done = self._uv([*command, *options, *self._sources()])
         finally:
             os.unlink(file)
         if done.code:
@@ -129,7 +148,13 @@ class Steps:
             json.dump({"lock": lock, "prefix": self.folder, "cache": cache}, out)
         here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "conda_install.py")
         try:
-            done = self._run([self._modern_python(), "-I", here, os.path.dirname(rattler), file])
+            command = [self._modern_python(), "-I", here, os.path.dirname(rattler), file]
+            done = self._run(command)
+            if done.code < 0:
+                self.work.write("the installer was killed by signal %d; once more, from the start" % -done.code)
+                for name in os.listdir(self.folder):
+                    shutil.rmtree(os.path.join(self.folder, name), ignore_errors=True)
+                done = self._run(command)
         finally:
             os.unlink(file)
         if done.code:
@@ -197,7 +222,8 @@ class Steps:
         self._check_known(done)
         code, hint = words.category(done.output)
         how = " (killed by signal %d)" % -done.code if done.code < 0 else ""
-        raise Unavailable(code, what + how + ": " + words.reason(done.output), hint)
+        said = words.reason(done.output) or "the installer ended with code %d and said nothing." % done.code
+        raise Unavailable(code, what + how + ": " + said, hint)
 
     def _check_known(self, done):
         # type: (process.Done) -> None
@@ -218,7 +244,7 @@ class Steps:
             found = json.JSONDecoder().raw_decode(done.output[start:])[0]
         except ValueError:
             return []
-        return sorted({one["version"] for one in found if one.get("path")}, key=_as_numbers)
+        return sorted({one["version"] for one in found if one.get("path")}, key=as_numbers)
 
     def _modern_python(self):
         # type: () -> str
@@ -230,72 +256,3 @@ class Steps:
         if done.code:
             raise Unavailable("python_unavailable", "Conda packages need Python 3.10 or newer on this node.")
         return done.output.strip().splitlines()[-1]
-
-
-def at_hand(version):
-    # type: (str) -> str
-    """An interpreter of that version which the search of others may miss: our own, or one of pyenv's; empty if none."""
-    if not re.match(r"\d+(\.\d+)+$", version):
-        return ""
-    if (".".join(map(str, sys.version_info[:3])) + ".").startswith(version + "."):
-        return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
-    root = os.path.join(os.environ.get("PYENV_ROOT") or os.path.join(os.path.expanduser("~"), ".pyenv"), "versions")
-    try:
-        names = [n for n in os.listdir(root) if (n + ".").startswith(version + ".")]
-    except OSError:
-        return ""
-    paths = [os.path.join(root, name, "bin", "python") for name in sorted(names, key=_as_numbers, reverse=True)]
-    return next((path for path in paths if os.access(path, os.X_OK)), "")
-
-
-def uv_cache(cache):
-    # type: (str) -> str
-    """uv's own cache when environments can share its files (the same disk), else one beside them."""
-    usual = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache"), "uv")
-    place = usual
-    while not os.path.isdir(place) and len(place) > 1:
-        place = os.path.dirname(place)
-    try:
-        if os.stat(place).st_dev == os.stat(cache).st_dev and os.access(place, os.W_OK):
-            return usual
-    except OSError:
-        pass
-    return os.path.join(cache, "uv-cache")
-
-
-def site_packages(folder):
-    # type: (str) -> str
-    lib = os.path.join(folder, "lib")
-    try:
-        for name in sorted(os.listdir(lib), reverse=True):
-            path = os.path.join(lib, name, "site-packages")
-            if name.startswith("python") and not os.path.islink(os.path.join(lib, name)) and os.path.isdir(path):
-                return path
-    except OSError:
-        pass
-    return ""
-
-
-def _version(folder):
-    # type: (str) -> str
-    """The interpreter's version without starting it."""
-    try:
-        with open(os.path.join(folder, "pyvenv.cfg")) as file:
-            for line in file:
-                if line.startswith("version_info"):
-                    return line.partition("=")[2].strip()
-    except OSError:
-        pass
-    try:
-        for name in os.listdir(os.path.join(folder, "conda-meta")):
-            match = re.match(r"python-(\d[\d.]*)-", name)
-            if match:
-                return match.group(1)
-    except OSError:
-        pass
-    return ""
-
-
-def _as_numbers(version):
-    # type: (str) -> List[int]
-    return [int(n) for n in re.findall(r"\d+", version)[:3]]

@@ -6,7 +6,6 @@ wire (run.config["environment"]) ──► Environment ──► Lock (solved on
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
@@ -24,6 +23,7 @@ from shunter.server.environments.requirements import (
     take_out_ours,
     without,
 )
+from shunter.server.environments.turns import one_at_a_time
 from shunter.server.environments.wheels import WheelStore
 
 #: Grows when locks of the same request must be made anew.
@@ -101,7 +101,7 @@ def lock_for(
 ) -> Lock:
     """The lock of an environment on a platform: the one that is kept, else a new one. `again`: solve anyway."""
     request = request_of(environment, platform, settings)
-    with _one_at_a_time(request):
+    with one_at_a_time(request):
         found = locks.find(request) if locks is not None and not again else None
         if found is None:
             found = solve(environment, platform, settings)
@@ -238,34 +238,3 @@ def _source(environment: Environment, settings: Settings) -> str:
 
 def _any_python(environment: Environment, python: str) -> str:
     return f"python{environment.python}" if environment.python else f"python={python}"
-
-
-class _Turns:
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.by_key: dict[str, tuple[threading.Lock, int]] = {}
-
-
-_turns = _Turns()
-
-
-class _one_at_a_time:
-    """Twenty runs that need the same lock solve it once."""
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-
-    def __enter__(self) -> None:
-        with _turns.lock:
-            mine, waiting = _turns.by_key.get(self.key, (threading.Lock(), 0))
-            _turns.by_key[self.key] = (mine, waiting + 1)
-        mine.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        with _turns.lock:
-            mine, waiting = _turns.by_key[self.key]
-            if waiting == 1:
-                del _turns.by_key[self.key]
-            else:
-                _turns.by_key[self.key] = (mine, waiting - 1)
-        mine.release()
