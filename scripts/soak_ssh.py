@@ -1,4 +1,4 @@
-"""All seeds of the faults on SSH machines: python scripts/soak_ssh.py [--seeds N] [--write FILE]
+"""All seeds of the faults on SSH machines: python scripts/soak_ssh.py [--story S] [--first N] [--seeds N] [--write FILE]
 
 The link is cut at 50 seeded moments while 20 runs come and go; the server is killed while runs are on machines; a machine
 loses its power again and again. After each seed: no run lost, none run twice, logs whole, states true. Needs root and
@@ -89,6 +89,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--story", choices=sorted(STORIES), action="append")
+    parser.add_argument("--lines", type=Path, help="what other runs of this printed; ours is added to it")
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
     lines, bad = [], 0
@@ -102,11 +103,23 @@ def main() -> int:
                 words = f"BROKEN: {type(error).__name__}: {error}"
             lines.append(f"- {story}, seed {seed}: {words}, {time.monotonic() - began:.0f} s")
             print(lines[-1], flush=True)
+    if options.lines:
+        with options.lines.open("a") as file:
+            file.writelines(line + "\n" for line in lines)
+        known = {line.partition(":")[0]: line for line in options.lines.read_text().splitlines()}
+        lines = sorted(known.values(), key=_place)
+        bad = sum("BROKEN" in line for line in lines)
     if options.write:
         head = "# SSH machines: what they survived\n\n    scripts/soak_ssh.py --write docs/ssh-soak.md\n\n"
         head += f"`scripts/soak_ssh.py`, {time.strftime('%Y-%m-%d')}: {bad} broken promises.\n\n"
         options.write.write_text(head + "\n".join(lines) + "\n")
     return 1 if bad else 0
+
+
+def _place(line: str) -> tuple[int, int]:
+    """Where a line stands: by story, then by seed."""
+    story, seed = line.removeprefix("- ").partition(":")[0].split(", seed ")
+    return list(STORIES).index(story), int(seed)
 
 
 if __name__ == "__main__":

@@ -24,10 +24,12 @@ def batch_on(house: House, folder: Path, seed: int, target: str) -> Batch:
     return batch
 
 
-def cut_while_runs_come_and_go(machine: Machine, batch: Batch, cuts: int, count: int, longest_seconds: float) -> int:
+def cut_while_runs_come_and_go(
+    machine: Machine, batch: Batch, cuts: int, count: int, longest_seconds: float, longest_run_seconds: float = 2.0
+) -> int:
     """Submit `count` runs while the link is cut `cuts` times, for up to `longest_seconds` each. Returns the cuts made."""
     dice = random.Random(batch.seed)
-    thread = threading.Thread(target=lambda: batch.submit(count, longest_seconds=2.0))
+    thread = threading.Thread(target=lambda: batch.submit(count, longest_seconds=longest_run_seconds))
     thread.start()
     for _ in range(cuts):
         time.sleep(dice.uniform(0.0, 1.0))
@@ -41,9 +43,11 @@ def cut_while_runs_come_and_go(machine: Machine, batch: Batch, cuts: int, count:
     return cuts
 
 
-def kill_the_server_while_runs_are_there(house: House, batch: Batch, kills: int, count: int) -> int:
+def kill_the_server_while_runs_are_there(
+    house: House, batch: Batch, kills: int, count: int, longest_run_seconds: float = 2.0
+) -> int:
     """Submit `count` runs while the server is killed `kills` times; someone always starts it again."""
-    thread = threading.Thread(target=lambda: batch.submit(count, longest_seconds=2.0))
+    thread = threading.Thread(target=lambda: batch.submit(count, longest_seconds=longest_run_seconds))
     thread.start()
     killed = 0
     for _ in range(kills):

@@ -1,4 +1,4 @@
-"""What runs on machines survive: cut cables, power cuts, killed servers, bad links. All seeds run in `scripts/soak_ssh.py`."""
+"""What runs on machines survive: cut cables, power cuts, bad links. Seeded cuts and kills: `test_fault_seeds.py`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faults import batch_on, cut_while_runs_come_and_go, kill_the_server_while_runs_are_there
 
 from shunter.sdk.workspace import Workspace
-from shunter.testing.house import House, wait_until
+from shunter.testing.house import wait_until
 
 GATED = "import os, sys, time\nprint('on', flush=True)\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.02)\nprint('done')\n"
 
@@ -24,29 +23,6 @@ def write(folder: Path, code: str = GATED) -> Path:
     (folder / "src").mkdir()
     (folder / "src" / "train.py").write_text(code)
     return folder / "src"
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_cut_cable_loses_no_run_and_starts_none_twice(
-    seed: int, ws: Workspace, house: House, make_machine: Any, shared: Path
-) -> None:
-    machine = make_machine()
-    ws.compute.create("vm", "ssh", slots=4, **machine.options(forwarding="never" if seed % 2 else "auto"))
-    batch = batch_on(house, shared / "batch", seed, "vm")
-    cut_while_runs_come_and_go(machine, batch, cuts=4, count=8, longest_seconds=4.0)
-    batch.wait(180)
-    batch.check()
-
-
-def test_a_killed_server_loses_no_run_on_a_machine(
-    ws: Workspace, house: House, make_machine: Any, shared: Path
-) -> None:
-    machine = make_machine()
-    ws.compute.create("vm", "ssh", slots=4, **machine.options())
-    batch = batch_on(house, shared / "batch", 7, "vm")
-    assert kill_the_server_while_runs_are_there(house, batch, kills=4, count=8)
-    batch.wait(180)
-    batch.check()
 
 
 def test_a_cut_that_outlasts_the_connection_is_told_and_healed(
