@@ -4,12 +4,16 @@ Inside a run the launcher puts the same module on the script's path, also where 
 """
 
 from shunter.node.client.shunter.run import (
+    Experiment,
     OfflineRun,
     Run,
     RunEnvironmentError,
     RunUnreachable,
     RunUsageError,
+    Workspace,
     get_context,
 )
 
-__all__ = ["OfflineRun", "Run", "RunEnvironmentError", "RunUnreachable", "RunUsageError", "get_context"]
+__all__ = [
+    "Experiment", "OfflineRun", "Run", "RunEnvironmentError", "RunUnreachable", "RunUsageError", "Workspace", "get_context",
+]  # fmt: skip

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shunter.azureml.core import Environment, Experiment, Model, Run, ScriptRunConfig, Workspace
+from shunter.azureml.core._curated import curated_name
 from shunter.azureml.core.compute import AmlCompute, ComputeTarget, HDInsightCompute, LocalTarget, RemoteCompute
 from shunter.azureml.core.compute_target import ComputeTargetException
 from shunter.azureml.core.run import ScriptRun, _OfflineRun
@@ -170,8 +173,10 @@ def test_what_cannot_be_submitted_is_refused(ws: Workspace, tmp_path: Path) -> N
         experiment.submit(object())
     with pytest.raises(UserErrorException, match=r"There is no script 'none\.py'"):
         experiment.submit(ScriptRunConfig(tmp_path, "none.py", run_config=here()))
-    with pytest.raises(NotYetException, match="Interactive runs are not there yet"):
-        experiment.start_logging()
+    with pytest.raises(NotYetException, match="does not run a Python script"):
+        ScriptRunConfig(tmp_path, command="python t.py && rm -r x")
+    with pytest.raises(UserErrorException, match="not both"):
+        ScriptRunConfig(tmp_path, "t.py", command=["python", "t.py"])
     config = here()
     config.target = "nowhere"
     (tmp_path / "t.py").write_text("")
@@ -330,6 +335,107 @@ def test_data_is_given_to_a_run_by_inputs_and_child_runs_are_submitted(ws: Works
     assert child in list(run.get_children())
 
 
+def test_a_script_registers_what_it_made_and_loads_what_others_registered(ws: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "weights.bin").write_bytes(bytes(range(256)) * 30_000)
+    Model.register(ws, str(tmp_path / "weights.bin"), "before", tags={"a": "b"})
+    code = (
+        "import hashlib, os\nfrom azureml.core import Run\nfrom azureml.core.model import Model\n"
+        "run = Run.get_context()\nws = run.experiment.workspace\nprint(ws.name, run.experiment.name)\n"
+        "path = Model.get_model_path('before')\n"
+        "print(path, hashlib.sha256(open(path, 'rb').read()).hexdigest(), Model(ws, 'before').tags)\n"
+        "os.makedirs('outputs/net/deep', exist_ok=True)\nopen('outputs/net/deep/a.txt', 'w').write('net')\n"
+        "made = run.register_model(model_name='inside', model_path='outputs/net', tags={'x': 1}, properties={'p': 2})\n"
+        "print(made.id, made.tags['x'])\n"
+        "open('late.txt', 'w').write('late')\nprint(Model.register(ws, 'late.txt', 'inside').version, sorted(ws.models))\n"
+        "print([m.version for m in Model.list(ws, 'inside')])\n"
+        "try: ws.get_default_datastore()\nexcept Exception as error: print(error)\n"
+        "try: Model(ws, 'nothing')\nexcept Exception as error: print(error)\n"
+    )
+    run = submit(ws, tmp_path / "inside", code, experiment="models")
+    run.wait_for_completion()
+    lines = run.get_details_with_logs()["logFiles"]["user_logs/std_log.txt"].splitlines()
+    digest = hashlib.sha256((tmp_path / "weights.bin").read_bytes()).hexdigest()
+    assert lines[:4] == [
+        f"{ws.name} models", f"azureml-models/before/1/weights.bin {digest} {{'a': 'b'}}", "inside:1 1",
+        f"2 {sorted(ws.models)}",
+    ]  # fmt: skip
+    assert lines[4] == "[2, 1]"
+    assert "get_default_datastore is not there inside a run" in lines[5]
+    assert "There is no model 'nothing'" in lines[6]
+    made = Model(ws, "inside", version=1)
+    assert (made.run_id, made.properties, made.tags) == (run.id, {"p": "2"}, {"x": "1"})
+    assert Path(made.download(tmp_path / "out"), "deep", "a.txt").read_text() == "net"
+
+
+def test_an_interactive_run_is_logged_into_from_here(ws: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "notebook.py").write_text("1\n")
+    monkeypatch.chdir(tmp_path / "here")
+    experiment = Experiment(ws, "by hand")
+    run = experiment.start_logging()
+    assert (run.status, run.experiment.name, run.get_status()) == ("Running", "by hand", "Running")
+    run.log("alpha", 0.5)
+    run.log_list("often", [1, 2])
+    run.tag("kind", "ridge")
+    Path("model.txt").write_text("a model")
+    run.upload_file("outputs/model.txt", "model.txt")
+    child = run.child_run(name="fold")
+    child.log("mse", 1)
+    child.complete()
+    assert run.get_metrics() == {"alpha": 0.5, "often": [1, 2]}
+    assert "outputs/model.txt" in run.get_file_names()
+    assert run.register_model("by-hand", "outputs/model.txt").run_id == run.id
+    run.complete()
+    found = ws.get_run(run.id)
+    assert (found.status, found.get_tags(), found.get_metrics(recursive=True)[child.id]) == (
+        "Completed", {"kind": "ridge"}, {"mse": 1},
+    )  # fmt: skip
+    assert Path(found.restore_snapshot(path=tmp_path / "back"), "notebook.py").read_text() == "1\n"
+    assert run in list(experiment.get_runs())
+    run.wait_for_completion()
+    with pytest.raises(ValueError, match="no data"), experiment.start_logging(snapshot_directory=None) as failing:
+        raise ValueError("no data")
+    assert failing.get_details()["error"]["error"]["message"] == "no data"
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("AzureML-sklearn-0.24-ubuntu18.04-py37-cpu", "scikit-learn"), ("AzureML-Tutorial", "scikit-learn"),
+        ("AzureML-pytorch-1.10-ubuntu18.04-py38-cuda11-gpu", "pytorch-gpu"), ("AzureML-PyTorch-1.3-CPU", "pytorch"),
+        ("AzureML-TensorFlow-2.0-GPU", "tensorflow-gpu"), ("AzureML-lightgbm-3.2-ubuntu18.04-py37-cpu", "boosting"),
+        ("AzureML-PySpark-MmlSpark-0.15", "pyspark"), ("AzureML-Minimal", ""), ("AzureML-Triton", None), ("sklearn", None),
+    ],
+)  # fmt: skip
+def test_curated_environments_are_found_by_their_framework(asked: str, found: str | None) -> None:
+    assert curated_name(asked) == found
+
+
+def test_a_curated_environment_is_got_by_the_first_sdks_name(ws: Workspace) -> None:
+    found = Environment.get(ws, "AzureML-sklearn-0.24-ubuntu18.04-py37-cpu")
+    assert found.name == "scikit-learn"
+    assert any("scikit-learn" in p for p in found.python.conda_dependencies.pip_packages)  # type: ignore[union-attr]
+    assert Environment.get(ws, "AzureML-Minimal").clone("mine").name == "mine"
+    with pytest.raises(UserErrorException, match="AzureML-Triton"):
+        Environment.get(ws, "AzureML-Triton")
+
+
+def test_a_command_is_a_script_with_its_arguments_and_checkpoints_are_taken_up(ws: Workspace, tmp_path: Path) -> None:
+    code = (
+        "import os, pathlib, sys\nplace = pathlib.Path(os.environ['SHUNTER_CHECKPOINT_DIR'], 'state.txt')\n"
+        "print(sys.argv[1:], place.read_text() if place.exists() else 'nothing')\nplace.write_text('epoch 3')\n"
+    )
+    (tmp_path / "train.py").write_text(code)
+    commands: list[Any] = ["python train.py --name 'two words'", ["python", "-u", "train.py", "--rate", 0.1]]
+    runs: list[ScriptRun] = []
+    for command in commands:
+        config = ScriptRunConfig(tmp_path, command=command, run_config=here(), resume_from=runs[0] if runs else None)
+        runs.append(Experiment(ws, "commands").submit(config))
+        runs[-1].wait_for_completion()
+    logs = [run.get_details_with_logs()["logFiles"]["user_logs/std_log.txt"] for run in runs]
+    assert logs == ["['--name', 'two words'] nothing\n", "['--rate', '0.1'] epoch 3\n"]
+
+
 def test_outside_a_run_the_context_prints_and_scripts_can_tell(capsys: pytest.CaptureFixture[str]) -> None:
     context = Run.get_context()
     assert type(context) is _OfflineRun
@@ -346,7 +452,7 @@ def test_inside_a_run_azureml_is_ours_and_the_rest_says_why_it_is_not_there(ws: 
         "from azureml.exceptions import UserErrorException\nfrom azureml.telemetry import set_diagnostics_collection\n"
         "set_diagnostics_collection(send_diagnostics=True)\nrun = Run.get_context()\nprint(VERSION, type(run) == _OfflineRun)\n"
         "try: run.log('x', [1, 2])\nexcept UserErrorException as error: print(error)\n"
-        "try: from azureml.core import Workspace\nexcept ImportError as error: print(error)\n"
+        "try: from azureml.core import Dataset\nexcept ImportError as error: print(error)\n"
     )
     run = submit(ws, tmp_path / "inside", code)
     run.wait_for_completion()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shunter.model.names import check_title
 from shunter.sdk.config import ScriptRunConfig
 
 if TYPE_CHECKING:
+    from shunter.sdk.interactive import InteractiveRun
     from shunter.sdk.run import Run
     from shunter.sdk.workspace import Workspace
 
@@ -31,6 +33,18 @@ class Experiment:
             self.workspace, config.script or "", source_directory=config.source_directory,
             arguments=config.arguments or (), run_config=config.run_config, experiment=self.name, tags=tags, **options,
         )  # fmt: skip
+
+    def start_logging(
+        self, *, name: str | None = None, tags: Mapping[str, Any] | None = None,
+        snapshot_directory: str | os.PathLike[str] | None = None,
+    ) -> InteractiveRun:  # fmt: skip
+        """A run that is launched nowhere: this program logs into it, until `complete()` or the end of a `with` block.
+
+        With `snapshot_directory` that folder is frozen and kept with it.
+        """
+        from shunter.sdk.interactive import start_logging
+
+        return start_logging(self.workspace, self.name, name=name, tags=tags, snapshot_directory=snapshot_directory)
 
     def runs(self, limit: int = 50, status: str | None = None) -> Sequence[Run]:
         return self.workspace.runs(experiment=self.name, limit=limit, status=status)

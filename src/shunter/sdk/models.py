@@ -59,6 +59,11 @@ class Model:
         """What MLflow's functions take: `models:/NAME/VERSION`."""
         return str(self.data["uri"])
 
+    @property
+    def folder_name(self) -> str:
+        """The name of the folder it was registered from; empty when it was a file, or a model that MLflow logged."""
+        return str(self.data.get("folder") or "")
+
     def files(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.workspace.client.get(f"{self._path}/files", version=self.data["version"])
         return found

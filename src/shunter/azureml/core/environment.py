@@ -13,6 +13,7 @@ from shunter.azureml._strict import Strict
 from shunter.azureml.core.conda_dependencies import CondaDependencies, from_requirements
 from shunter.azureml.core.container_registry import ContainerRegistry
 from shunter.azureml.exceptions import NotYetException, UserErrorException, as_first_sdk
+from shunter.errors import NotFound
 from shunter.model.environment import Container
 from shunter.model.environment import Environment as Content
 from shunter.sdk.environment import Environment as Ours
@@ -166,8 +167,16 @@ class Environment(EnvironmentDefinition):
     @staticmethod
     @as_first_sdk()
     def get(workspace: Workspace, name: str, version: str | None = None, label: str | None = None) -> Environment:
-        """A registered or curated environment; the newest version when none is said."""
-        return from_ours(workspace._ours.environments.get(name, version or ""))
+        """A registered or curated environment; the newest version when none is said. `AzureML-…` are found by framework."""
+        from shunter.azureml.core._curated import curated
+
+        try:
+            return from_ours(workspace._ours.environments.get(name, version or ""))
+        except NotFound:
+            found = curated(workspace._ours.environments, name)
+            if found is None:
+                raise
+            return from_ours(found)
 
     @staticmethod
     @as_first_sdk()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from shunter.azureml.exceptions import NotYetException, UserErrorException, as_f
 from shunter.model.names import check_title
 
 if TYPE_CHECKING:
-    from shunter.azureml.core.run import Run, ScriptRun
+    from shunter.azureml.core.run import InteractiveRun, Run, ScriptRun
     from shunter.azureml.core.workspace import Workspace
 
 
@@ -50,6 +51,8 @@ class Experiment:
             )
         if not made.script:
             raise UserErrorException("There is no script to run. Say script='train.py'.")
+        if made.resume_from is not None:
+            kwargs.setdefault("from_checkpoint", _run_id(made.resume_from))
         ours = submit(
             self._workspace._ours, made.script, source_directory=made.source_directory, arguments=made._words(),
             run_config=made.run_config._to_ours(), experiment=self._name, tags=tags, **kwargs,
@@ -72,11 +75,20 @@ class Experiment:
             and _has(run.properties, properties)
         )
 
-    def start_logging(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotYetException(
-            "Interactive runs are not there yet. Submit the script: `experiment.submit(ScriptRunConfig(…))`; "
-            "inside, Run.get_context() logs."
-        )
+    @as_first_sdk()
+    def start_logging(
+        self, *args: Any, outputs: Any = None, snapshot_directory: str | os.PathLike[str] | None = ".",
+        display_name: str | None = None, **kwargs: Any,
+    ) -> InteractiveRun:  # fmt: skip
+        """A run that is launched nowhere: this program logs into it, until `complete()` or the end of a `with` block.
+
+        The folder is frozen and kept with it; `snapshot_directory=None` leaves that out.
+        """
+        from shunter.azureml.core.run import InteractiveRun
+        from shunter.sdk.interactive import start_logging
+
+        made = start_logging(self._workspace._ours, self._name, name=display_name, snapshot_directory=snapshot_directory)
+        return InteractiveRun._with(self._workspace, made, outputs)
 
     @staticmethod
     def list(
@@ -95,6 +107,19 @@ class Experiment:
 
     def __repr__(self) -> str:
         return f"Experiment(Name: {self._name},\nWorkspace: {self._workspace.name})"
+
+
+def _run_id(given: Any) -> str:
+    """Whose checkpoints a run goes on from."""
+    from shunter.azureml.core.run import Run
+
+    if isinstance(given, Run):
+        return given._ours.id
+    if isinstance(given, str):
+        return given
+    raise NotYetException(
+        "resume_from takes a run whose checkpoints are taken up (or its id). Scripts find them in SHUNTER_CHECKPOINT_DIR."
+    )
 
 
 def _pages(workspace: Workspace, experiment: str) -> Iterator[Run]:

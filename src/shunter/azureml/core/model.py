@@ -170,6 +170,11 @@ class Model:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".model-") as stage:
             written = self._ours.download(stage)
+            kept = self._ours.folder_name
+            if kept:  # a folder keeps its name
+                written.rename(written.with_name("." + kept))
+                (Path(stage) / "in").mkdir()
+                written = (Path(stage) / ("." + kept)).rename(Path(stage) / "in" / kept).parent
             parts = sorted(written.iterdir())
             taken = [p.name for p in parts if (folder / p.name).exists()]
             if taken and not (exist_ok or exists_ok):

@@ -21,6 +21,7 @@ from shunter.azureml.exceptions import (
 from shunter.run import OfflineRun as _OfflineRun
 from shunter.run import RunEnvironmentError
 from shunter.run import get_context as _get_context
+from shunter.sdk.interactive import InteractiveRun as Live
 from shunter.sdk.run import Run as Ours
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from shunter.azureml.core.experiment import Experiment
     from shunter.azureml.core.workspace import Workspace
 
-__all__ = ["Run", "ScriptRun", "_OfflineRun", "get_run"]
+__all__ = ["InteractiveRun", "Run", "ScriptRun", "_OfflineRun", "get_run"]
 
 
 class Run:
@@ -295,6 +296,75 @@ class Run:
 
 class ScriptRun(Run):
     """What `experiment.submit` gives for a script."""
+
+
+class InteractiveRun(Run):
+    """What `experiment.start_logging` gives: this program logs into it as a script does into its own run."""
+
+    @classmethod
+    def _with(cls, workspace: Workspace, live: Live, outputs: Any = None) -> Self:
+        made = cls._of(workspace, live.run)
+        made._live, made._outputs = live, outputs
+        return made
+
+    _live: Live
+    _outputs: Any
+
+    def child_run(self, name: str | None = None, run_id: str | None = None, outputs: Any = None) -> InteractiveRun:
+        return InteractiveRun._with(self._workspace, self._live._child(name or "", {}))
+
+    def create_children(
+        self, count: int | None = None, tag_key: str | None = None, tag_values: Sequence[Any] | None = None
+    ) -> Sequence[InteractiveRun]:
+        made = self._live.create_children(count, tag_key, [*tag_values] if tag_values is not None else None)
+        return [InteractiveRun._with(self._workspace, live) for live in made]  # type: ignore[arg-type]
+
+    def set_tags(self, tags: Mapping[str, Any]) -> None:
+        self._live.set_tags(tags)
+
+    def get_tags(self) -> dict[str, str]:
+        self._live.flush()
+        return super().get_tags()
+
+    def get_metrics(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        self._live.flush()
+        return super().get_metrics(*args, **kwargs)
+
+    def get_file_names(self) -> Sequence[str]:
+        self._live.flush()
+        return super().get_file_names()
+
+    def register_model(self, model_name: str, model_path: str | None = None, *args: Any, **kwargs: Any) -> Any:
+        self._live.flush()
+        return super().register_model(model_name, model_path, *args, **kwargs)
+
+    @as_first_sdk()
+    def complete(self, _set_status: bool = True) -> None:
+        if isinstance(self._outputs, str) and os.path.isdir(self._outputs):
+            self._live.upload_folder("outputs", self._outputs)
+        self._live.complete()
+
+    @as_first_sdk()
+    def fail(self, error_details: Any = None, error_code: str | None = None) -> None:
+        self._live.fail(error_details, error_code)
+
+    @as_first_sdk()
+    def cancel(self) -> None:
+        self._live.cancel()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if error is None:
+            self.complete()
+        else:
+            self.fail(error_details=error, error_code=kind.__name__)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _IN_SCRIPT:
+            return getattr(self._live, name)
+        return super().__getattr__(name)
 
 
 #: What only the script itself may do.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,7 +42,9 @@ class ScriptRunConfig(Strict):
         if isinstance(arguments, str):
             raise UserErrorException(f"arguments is a list, not {arguments!r}.")
         if command is not None:
-            raise NotYetException("command is not there yet. Name a script and its arguments.")
+            if script is not None or arguments is not None:
+                raise UserErrorException("Give a command, or a script with its arguments, not both.")
+            script, arguments = _script_of(command)
         self.source_directory = os.fspath(source_directory)
         self.resume_from = resume_from
         self.command = command
@@ -64,6 +67,25 @@ class ScriptRunConfig(Strict):
             if isinstance(type(one), Place):
                 raise NotYetException(f"{type(one).__name__} is not there yet. {NAMES['Dataset']}")
         return [str(one) for one in self.arguments or ()]
+
+
+def _script_of(command: Any) -> tuple[str, list[Any]]:
+    """The script and its arguments in a command like `python train.py --rate 0.1`, as text or as a list."""
+    words = shlex.split(command) if isinstance(command, str) else [*command]
+    names = ("python", "python3")
+    while len(words) > 1 and isinstance(words[0], str) and words[0] in names and words[1] in ("-u", "-B"):
+        del words[1]
+    is_script = len(words) > 1 and words[0] in names and str(words[1]).endswith(".py")
+    if not is_script or (isinstance(command, str) and any(word in _OF_A_SHELL for word in words)):
+        raise NotYetException(
+            f"A command that does not run a Python script cannot be submitted yet: {command!r}. "
+            "Put it into a script that calls subprocess.run, and name that script."
+        )
+    return str(words[1]), words[2:]
+
+
+#: What only a shell understands.
+_OF_A_SHELL = frozenset({"&&", "||", ";", "|", ">", ">>", "<", "&"})
 
 
 def _configuration(

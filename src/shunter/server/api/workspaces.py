@@ -8,11 +8,13 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from shunter.model.names import check_title
+from shunter.server.api import interactive
 from shunter.server.api.context import Server, in_thread
 from shunter.server.api.wire import time_text
 from shunter.server.services.workspaces import create_workspace
 
 router = APIRouter(prefix="/api/v1")
+router.include_router(interactive.router)
 
 
 class WorkspaceBody(BaseModel):

@@ -171,6 +171,10 @@ class Dispatcher:
                     raise
         raise AssertionError
 
+    def forget(self, run_id: str) -> None:
+        """Somebody else moves this run: what is remembered of it may be old."""
+        self._known.pop(run_id, None)
+
     def current(self, run_id: str) -> tuple[Run, list[Launch]]:
         return self._load(run_id)
 

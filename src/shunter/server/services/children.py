@@ -9,6 +9,7 @@ from shunter.errors import AlreadyExists, NameInvalid, NotFound, StaleState
 from shunter.model.names import check_run_id
 from shunter.model.run import Event, Run, RunError, Status
 from shunter.server.dispatch.moves import move
+from shunter.server.services.interactive import INTERACTIVE
 from shunter.server.storage.runs import SqlRuns
 
 MOST_CHILDREN = 10_000
@@ -125,25 +126,30 @@ class ScriptSays:
             self.runs.change(run_id, **{column: merged})
 
     def _end(self, run_id: str, to: Status, at: float, words: Mapping[str, Any], by_parent: bool = False) -> None:
-        """Only runs that a script made end by its word; its own ends with the script."""
+        """Only runs that a script made end by its word, and interactive ones; its own ends with the script."""
         for _ in range(3):
             try:
                 run = self.runs.get(run_id)
             except NotFound:
                 return
-            if run.is_over or not run.config.get("made_by_script"):
+            if run.is_over or not (run.config.get("made_by_script") or run.config.get(INTERACTIVE)):
                 return
             error = None
             if to == Status.FAILED:
                 error = RunError(str(words.get("code") or "script_said_so"), str(words.get("message") or "")[:2000])
             reason = (error.message if error else "") or (
-                "Ended with its parent." if by_parent else "Its script says so."
+                "Ended with its parent." if by_parent
+                else "The program that logs into it says so." if run.config.get(INTERACTIVE)
+                else "Its script says so."
             )
             moved, event = move(run, to, at, reason, ended_at=at, error=error)
             try:
-                self.on_change(self.runs.apply(moved, run, (), (event,)))
+                written = self.runs.apply(moved, run, (), (event,))
             except StaleState:
                 continue
+            self.on_change(written)
+            if run.config.get(INTERACTIVE):
+                self.on_parent_over(written)
             return
 
 

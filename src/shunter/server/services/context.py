@@ -14,6 +14,7 @@ from shunter.server.collect.checkpoints import CheckpointTaker
 from shunter.server.collect.metrics import STREAM, MetricIngest
 from shunter.server.collect.node_events import NodeEvents
 from shunter.server.services.children import ScriptSays
+from shunter.server.services.interactive import Watch
 from shunter.server.services.notify import Notifier
 from shunter.server.services.secrets import Maskers
 from shunter.server.storage.checkpoints import Checkpoints
@@ -33,6 +34,7 @@ class RunContext:
     checkpoints: Checkpoints
     says: ScriptSays
     notifier: Notifier
+    interactive: Watch
 
 
 def connect(parts: Parts) -> RunContext:
@@ -48,7 +50,7 @@ def connect(parts: Parts) -> RunContext:
     notifier.commands = is_loopback(str(parts.info.get("url", "")))
     if notifier.notices.due():
         notifier.start()
-    context = RunContext(metrics, secrets, maskers, checkpoints, says, notifier)
+    context = RunContext(metrics, secrets, maskers, checkpoints, says, notifier, Watch(parts))
 
     points = MetricIngest(metrics, says, lambda run_id: parts.signals.fire(run_id + "/metrics"))
     node_events = NodeEvents(parts.runs, metrics, parts.signals.fire)

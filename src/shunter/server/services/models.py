@@ -238,7 +238,20 @@ def _wire(parts: Parts, workspace: str, model: Mapping[str, Any], version: Mappi
         "snapshot_id": story_.get("snapshot_id"), "environment_lock": story_.get("environment_lock"),
         "experiment": story_.get("experiment"), "metrics": json.loads(story_.get("metrics") or "{}"),
         "uri": f"models:/{model['name']}/{number}", "upload": story_.get("upload"),
+        "folder": _folder(parts, version),
     }  # fmt: skip
+
+
+def _folder(parts: Parts, version: Mapping[str, Any]) -> str:
+    """The name of the folder that a version was made of; "" for a file, and for a model that MLflow logged."""
+    source = str(version.get("source") or "").rstrip("/")
+    if source.startswith("models:/") or re.search("/models/m-[0-9a-f]+/artifacts$", source):
+        return ""
+    try:
+        place = parts.tracking.artifacts.place(_place(parts, {"source": source}))
+    except NotFound:
+        return ""
+    return place.name if place.is_dir() else ""
 
 
 def _empty(workspace: str, model: Mapping[str, Any]) -> dict[str, Any]:

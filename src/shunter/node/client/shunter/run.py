@@ -211,6 +211,15 @@ class Run:
         for inner, full in _uploads.files_below(path):
             self._keep(name + "/" + inner, full)
 
+    def register_model(self, model_name, model_path=None, tags=None, properties=None, description="", **kwargs):
+        # type: (str, Optional[str], Optional[Mapping[str, Any]], Optional[Mapping[str, Any]], Optional[str], **Any) -> Any
+        """A new version of a model of this run's files at `model_path`: what lies there now is uploaded first."""
+        from . import _models
+
+        kept = dict(tags or {})
+        kept.update({"azureml.property." + str(k): v for k, v in (properties or {}).items()})
+        return _models.register(self, model_name, model_path or model_name, kept, description or "")
+
     # Children
 
     def child_run(self, name=None, run_id=None, outputs=None):
@@ -345,6 +354,44 @@ class Experiment:
         # type: (str, str) -> None
         self.name = name
         self.workspace_name = workspace
+
+    @property
+    def workspace(self):
+        # type: () -> Workspace
+        return Workspace(self.workspace_name)
+
+
+class Workspace:
+    """The workspace that the run belongs to, as far as a run's own token reaches: its name and its models."""
+
+    def __init__(self, name):
+        # type: (str) -> None
+        self.name = name
+
+    @staticmethod
+    def from_config(*args, **kwargs):
+        # type: (*Any, **Any) -> Workspace
+        """Inside a run there is one workspace, whatever a file says."""
+        return Workspace(os.environ.get("SHUNTER_WORKSPACE", ""))
+
+    get = from_config
+
+    @property
+    def models(self):
+        # type: () -> Dict[str, Any]
+        """The newest version of each registered model, by its name."""
+        from . import _models
+
+        return {model.name: model for model in _models.listed()}
+
+    def __getattr__(self, name):
+        # type: (str) -> Any
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise RunUsageError("Workspace.%s is not there inside a run: its token reaches its own run, and models." % name)
+
+    def __repr__(self) -> str:
+        return "Workspace(" + self.name + ")"
 
 
 def get_context(allow_offline=True):
