@@ -36,6 +36,16 @@ class Columns:
         out[:, 0] = np.log(self.values[:, 0] - shift)
         return np.asarray(out)
 
+    @property
+    def first_parameter(self) -> int:
+        """Where the parameters start."""
+        return 2 if self.has_data else 1
+
+    def without_parameters(self) -> Columns:
+        """Nodes and data only."""
+        kept = self.first_parameter
+        return Columns(self.names[:kept], self.has_data, self.values[:, :kept], self.machines, self.cores)
+
     def scaled(self, reference: Array) -> Array:
         """Features of the flexible part: logs, or shares of the largest where a value can be zero."""
         out = np.empty_like(self.values)

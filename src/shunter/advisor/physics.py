@@ -51,8 +51,7 @@ def run_time_physics(columns: Columns, z: Array, level: float, prior: TimePrior)
     """
     width = len(columns.names)
     data = 1 if columns.has_data else None
-    first = 2 if columns.has_data else 1
-    parameters = range(first, width)
+    parameters = range(columns.first_parameter, width)
 
     def term(
         share: float,

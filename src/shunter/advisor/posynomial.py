@@ -68,12 +68,13 @@ class Posynomial:
 
 def fit_mode(model: Posynomial, z: Array, log_seconds: Array, noise: Array, start: Array | None = None) -> Array:
     """The most probable parameters when the residuals have the covariance `noise`; damped Gauss-Newton."""
-    whiten = linalg.cholesky(noise, lower=True, check_finite=False)
+    factor = linalg.cholesky(noise, lower=True, check_finite=False)
+    whiten = linalg.solve_triangular(factor, np.eye(len(factor)), lower=True, check_finite=False)
     here = model.mean.copy() if start is None else start.copy()
     residual, pull, slope, cost = _state(model, here, z, log_seconds, whiten)
     damping = 1e-3
     for _ in range(25):
-        flat = linalg.solve_triangular(whiten, slope, lower=True, check_finite=False)
+        flat = whiten @ slope
         curvature = flat.T @ flat + np.diag(1 / model.sd**2)
         ascent = flat.T @ residual - pull / model.sd
         step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), ascent)
@@ -96,6 +97,6 @@ def _state(
     model: Posynomial, parameters: Array, z: Array, log_seconds: Array, whiten: Array
 ) -> tuple[Array, Array, Array, float]:
     value, slope = model.log_time(parameters, z)
-    residual = linalg.solve_triangular(whiten, log_seconds - value, lower=True, check_finite=False)
+    residual = whiten @ (log_seconds - value)
     pull = (parameters - model.mean) / model.sd
     return residual, pull, slope, 0.5 * float(residual @ residual + pull @ pull)

@@ -39,6 +39,7 @@ class Residual:
         self._nodes_length = prior.nodes_length
         width = features.shape[1]
         self._squares = np.array([_squares(features[:, j], features[:, j]) for j in range(width)])
+        self._flat = self._squares.reshape(width, -1)
         self._along_nodes = np.exp(-0.5 * self._squares[nodes_column] / prior.nodes_length**2)
         self.start = np.log([prior.amplitude, prior.nodes_amplitude, prior.noise, *[prior.length] * width])
         self.spread = np.array(
@@ -67,23 +68,27 @@ class Residual:
         self, base: Array, rest: Array, noise_weights: Array, start: Array, steps: int = 25
     ) -> tuple[Array, float]:
         """Hyperparameters of the highest posterior and its log; `base` is the covariance that physics gives."""
+        diagonal = np.diag_indices(len(rest))
 
         def minus_log(logs: Array) -> tuple[float, Array]:
             smooth = self._smooth(logs)
             along = np.exp(2 * logs[1]) * self._along_nodes
             noise = np.exp(2 * logs[2]) * noise_weights
-            try:
-                factor = linalg.cho_factor(base + smooth + along + np.diag(noise), lower=True, check_finite=False)
-            except linalg.LinAlgError:
+            total = base + smooth + along
+            total[diagonal] += noise
+            # LAPACK itself: this is done hundreds of times for small matrices, where wrappers are most of the time.
+            factor, bad = linalg.lapack.dpotrf(total, lower=1)
+            if bad:
                 return 1e10, np.zeros_like(logs)
-            inverse = linalg.cho_solve(factor, np.eye(len(rest)), check_finite=False)
+            lower = linalg.lapack.dpotri(factor, lower=1)[0]
+            inverse = np.tril(lower) + np.tril(lower, -1).T
             solved = inverse @ rest
             pull = (logs - self.start) / self.spread
-            value = 0.5 * float(rest @ solved) + float(np.log(np.diag(factor[0])).sum()) + 0.5 * float(pull @ pull)
-            lever = inverse - np.outer(solved, solved)
+            value = 0.5 * float(rest @ solved) + float(np.log(factor[diagonal]).sum()) + 0.5 * float(pull @ pull)
+            lever = inverse - solved[:, None] * solved
             weighted = lever * smooth
-            by_length = 0.5 * np.tensordot(self._squares, weighted, axes=2) * np.exp(-2 * logs[3:])
-            slope = [weighted.sum(), (lever * along).sum(), float(np.diag(lever) @ noise), *by_length]
+            by_length = 0.5 * (self._flat @ weighted.ravel()) * np.exp(-2 * logs[3:])
+            slope = [weighted.sum(), (lever * along).sum(), float(lever[diagonal] @ noise), *by_length]
             return value, np.array(slope) + pull / self.spread
 
         bounds = [(m - 4 * s, m + 4 * s) for m, s in zip(self.start, self.spread, strict=True)]
@@ -93,7 +98,7 @@ class Residual:
         return np.asarray(found.x, dtype=float), -float(found.fun)
 
     def _smooth(self, logs: Array) -> Array:
-        distance = np.tensordot(np.exp(-2 * logs[3:]), self._squares, axes=1)
+        distance = (np.exp(-2 * logs[3:]) @ self._flat).reshape(self._squares.shape[1:])
         return np.asarray(np.exp(2 * logs[0] - 0.5 * distance))
 
 
