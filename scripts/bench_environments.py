@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Environments measured beside what they stand on: uv itself, a bare Python start, `podman run`. Prints ratios.
 
-    PYTHONPATH=src python scripts/bench_environments.py [--rounds 5] [--package scikit-learn]
+    PYTHONPATH=src python scripts/bench_environments.py [--rounds 6] [--package scikit-learn]
 
 The measured things take turns, so that a noisy machine is noisy for all. Exits with 1 when a bar is missed.
 """
@@ -36,7 +36,8 @@ def main() -> int:
     missed: list[str] = []
     with tempfile.TemporaryDirectory(prefix="bench-environments-") as place:
         bench = Bench(Path(place), options.package)
-        print(f"# Environments ({options.package}, interleaved; builds: the best of {options.rounds}, else medians)\n")
+        print(f"# Environments ({options.package}, interleaved, medians of {options.rounds} and more)\n")
+        print("    scripts/bench environments | tee docs/bench-environments.md\n")
         print("| | time | beside | × | bar |\n|---|---|---|---|---|")
         for name, cached in (("cold build, empty package cache", False), ("build, packages cached", True)):
             ours, theirs = bench.builds(options.rounds, cached)
@@ -78,13 +79,13 @@ class Bench:
                 self._theirs(here / "warm-up-too", caches["b"])
             turns = ["ours", "theirs"] if self.count % 2 else ["theirs", "ours"]
             for name in turns:
+                os.sync()  # what the one before wrote must not weigh on this one
                 if name == "ours":
                     ours.append(self._ours(here / "ours", caches["a"]))
                 else:
                     theirs.append(self._theirs(here / "theirs", caches["b"]))
             shutil.rmtree(here)
-        # The best of each: what others do on the machine only ever adds.
-        return min(ours), min(theirs)
+        return median(ours), median(theirs)
 
     def warm_hit(self, rounds: int) -> tuple[float, float]:
         """Seconds that a launcher spends on an environment that is there, beside a bare start. In fresh processes."""
@@ -202,7 +203,7 @@ def _disk(folder: Path) -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=6, help="even, so that each goes first as often")
     parser.add_argument("--package", default="scikit-learn")
     return parser.parse_args()
 

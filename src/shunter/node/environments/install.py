@@ -36,8 +36,8 @@ def install(work, folder):
         else:
             step.venv(lock["python"])
         if lock.get("pip", "").strip():
-            step.packages(lock["pip"])
-            odd = step.mend(lock["pip"])
+            if step.packages(lock["pip"]):
+                odd = step.mend(lock["pip"])
     finally:
         step.close()
     found = dict(finish(work, folder), odd=odd)
@@ -111,8 +111,10 @@ class Steps:
         return damaged(site_packages(self.folder))
 
     def packages(self, lock, options=()):
-        # type: (str, Sequence[str]) -> None
-        self.work.say("installing %d packages" % len(re.findall(r"(?m)^[A-Za-z0-9]", lock)))
+        # type: (str, Sequence[str]) -> bool
+        """Install them all; True when some were not fetched now, but taken from the installer's cache."""
+        count = len(re.findall(r"(?m)^[A-Za-z0-9]", lock))
+        self.work.say("installing %d packages" % count)
         file = self.folder + ".txt"
         with open(file, "w") as out:
             out.write(lock)
@@ -126,6 +128,8 @@ class Steps:
             os.unlink(file)
         if done.code:
             self._fail(done, "The packages could not be installed")
+        fetched = re.search(r"(?m)^Prepared (\d+) package", done.output)
+        return fetched is None or int(fetched.group(1)) < count
 
     def _sources(self):
         # type: () -> List[str]
