@@ -168,8 +168,8 @@ def all_routes(tmp_path: Path) -> list[tuple[str, str]]:
             start, end = real.index("{"), real.index("}")
             real = real[:start] + "x" + real[end + 1 :]
         found += [(method.upper(), real) for method in methods]
-    # Passed on to MLflow as they are, and so not in our own description.
-    return [*found, ("GET", "/mlflow/"), ("POST", "/mlflow/api/2.0/mlflow/runs/search"),
+    # Served without the router, or passed on to MLflow as they are, and so not in our own description.
+    return [*found, ("POST", "/api/v1/workspaces/x/runs"), ("GET", "/mlflow/"), ("POST", "/mlflow/api/2.0/mlflow/runs/search"),
             ("POST", f"/api/v1/node/{'a' * 32}.1.0/mlflow/api/2.0/mlflow/runs/get")]  # fmt: skip
 
 

@@ -39,6 +39,7 @@ from shunter.server.api import (
 from shunter.server.api.context import in_thread, quickly
 from shunter.server.api.door import Door
 from shunter.server.api.node import Reports
+from shunter.server.api.submissions import Submissions
 from shunter.server.collect.ingest import Ingest
 from shunter.server.collect.streams import Handlers
 from shunter.server.dispatch.loop import Dispatcher
@@ -138,7 +139,7 @@ def create_app(parts: Parts) -> Door:
     app.add_exception_handler(RequestValidationError, _on_bad_request)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(Exception, _on_any_error)
-    door = Door(app, parts.tokens, Reports(parts.ingest, parts.database))
+    door = Door(app, parts.tokens, Reports(parts.ingest, parts.database), Submissions(parts))
     door.is_session = lambda session: parts.uses_tracking and parts.tracking.sessions.is_open(session)
     return door
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from shunter.errors import AuthError, ShunterError
 from shunter.server.api.node import Reports, reply
+from shunter.server.api.submissions import Submissions
 from shunter.server.tokens import Caller, Tokens
 
 Scope = MutableMapping[str, Any]
@@ -20,15 +21,17 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 SESSION = "shunter_mlflow"
 _PAGES = "/mlflow/"
 _LOGIN = "/mlflow/login"
+_SUBMIT = re.compile(r"/api/v1/workspaces/([^/]+)/runs")
 _NODE = re.compile(r"/api/v1/node/([0-9a-f]{32})\.\d{1,9}\.\d{1,9}(/.*)?")
 
 
 class Door:
     """ASGI middleware. A run's token opens only `/api/v1/node/LAUNCH…` of that run; the owner's opens everything else."""
 
-    def __init__(self, app: Asgi, tokens: Tokens, reports: Reports) -> None:
+    def __init__(self, app: Asgi, tokens: Tokens, reports: Reports, submissions: Submissions) -> None:
         self.app = app
         self.reports = reports
+        self.submissions = submissions
         self.tokens = tokens
         self.is_session: Callable[[str], bool] = lambda session: False
         self.last_call = time.monotonic()
@@ -54,6 +57,8 @@ class Door:
         try:
             if match is not None and match[2] is None and scope["method"] == "POST":
                 await self.reports(scope["path"].rsplit("/", 1)[1], receive, send)
+            elif scope["method"] == "POST" and (where := _SUBMIT.fullmatch(scope["path"])) is not None:
+                await self.submissions(where[1], receive, send)
             else:
                 await self.app(scope, receive, send)
         finally:

@@ -34,7 +34,7 @@ class Reports:
 
     async def __call__(self, launch_id: str, receive: Receive, send: Send) -> None:
         try:
-            body = await _read(receive)
+            body = await read(receive)
             if len(body) <= SMALL_BYTES:
                 answer = await quickly(self.database, self.ingest.receive, launch_id, body)
             else:
@@ -54,16 +54,17 @@ async def reply(send: Send, status: int, value: Any) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-async def _read(receive: Receive) -> bytes:
+async def read(receive: Receive) -> bytes:
+    """The whole body of a call."""
     parts: list[bytes] = []
     size = 0
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise UsageError("The report broke off.")
+            raise UsageError("The call broke off.")
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         if size > MOST_BYTES:
-            raise UsageError(f"A report may have at most {MOST_BYTES} bytes.")
+            raise UsageError(f"A call may have at most {MOST_BYTES} bytes.")
         if not message.get("more_body"):
             return b"".join(parts)

@@ -1,4 +1,4 @@
-"""Runs: submit, look, wait, cancel."""
+"""Runs: look, wait, cancel. They are submitted in `submissions.py`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import FileResponse, StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel
 
 from shunter.errors import NotFound, UsageError
 from shunter.model.run import Run, Status, launch_id
@@ -17,7 +17,6 @@ from shunter.server.api.context import Server, in_thread, quickly
 from shunter.server.api.wire import event_wire, run_wire, time_text, why_wire
 from shunter.server.collect.clocks import usage_in_our_time
 from shunter.server.services import runs as service
-from shunter.server.services.clusters import FOR_THIS_RUN
 from shunter.server.services.parts import Parts
 
 router = APIRouter(prefix="/api/v1")
@@ -25,25 +24,6 @@ router = APIRouter(prefix="/api/v1")
 LONGEST_WAIT_SECONDS = 60.0
 LOG_CHUNK_BYTES = 1 << 20
 REFRESH_SECONDS = 60.0
-
-
-class SubmitBody(BaseModel):
-    """A submission."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    id: str
-    experiment: str
-    target: str = "local"
-    snapshot_id: str = Field(pattern=r"^[0-9a-f]{64}$")
-    script: str
-    arguments: list[str] = []
-    name: str = ""
-    config: dict[str, Any] = {}
-    tags: dict[str, str] = {}
-    properties: dict[str, Any] = {}
-    parent_id: str | None = None
-    priority: int = 0
 
 
 class RerunBody(BaseModel):
@@ -54,19 +34,6 @@ class RerunBody(BaseModel):
 class TagBody(BaseModel):
     tags: dict[str, str] = {}
     remove: list[str] = []
-
-
-@router.post("/workspaces/{workspace}/runs", status_code=201)
-async def submit(workspace: str, body: SubmitBody, server: Server) -> Response:
-    asked = service.Submission(
-        workspace=workspace, id=body.id, experiment=body.experiment, target=body.target, snapshot_id=body.snapshot_id,
-        script=body.script, arguments=tuple(body.arguments), name=body.name, config=body.config, tags=body.tags,
-        properties=body.properties, parent_id=body.parent_id, priority=body.priority,
-    )  # fmt: skip
-    if body.config.get("vm_size") or body.target == FOR_THIS_RUN:
-        # A cluster may have to be made for it, which takes longer than the loop can wait.
-        return answer(run_wire(await in_thread(service.submit_run, server, asked)), 201)
-    return answer(run_wire(await quickly(server.database, service.submit_run, server, asked)), 201)
 
 
 @router.get("/workspaces/{workspace}/runs")
@@ -227,7 +194,7 @@ async def wait_many(request: Request, server: Server) -> Response:
 
 
 def answer(value: Any, status: int = 200) -> Response:
-    """JSON without a second validation of what we have just made ourselves: this is the submit path."""
+    """JSON without a second validation of what we have just made ourselves."""
     import json
 
     return Response(json.dumps(value).encode(), status, media_type="application/json")

@@ -8,6 +8,7 @@ import os
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +87,8 @@ class Ingest:
                 self._handle(name, run, launch_id)
             if "log" in held or any("outcome" in m for m in marks):
                 self.on_stream(run_id)
-            for mark in marks:
-                run = self._mark(launch_id, in_our_time(mark, off))
+            if marks:
+                run = self._hear(launch_id, [in_our_time(mark, off) for mark in marks])
             self.dispatch.heard[launch_id] = self.clock()
         if run.is_over:
             self._locks.pop(run_id, None)
@@ -136,11 +137,11 @@ class Ingest:
             if masker is not None and path.startswith("logs/"):
                 await asyncio.to_thread(masker.hide_in_file, self.arrivals.target(launch.id, path))
 
-    def _mark(self, launch_id: str, mark: dict[str, Any]) -> Run:
+    def _hear(self, launch_id: str, marks: list[dict[str, Any]]) -> Run:
         assert self.dispatch is not None
         now = self.clock()
 
-        def decide(run: Run, launch: Launch, members: list[Launch]) -> reconcile.Change:
+        def step(mark: dict[str, Any], run: Run, launch: Launch, members: list[Launch]) -> reconcile.Change:
             if "started" in mark:
                 return reconcile.on_started(run, launch, members, float(mark["started"]["at"]), now)
             if "preparing" in mark:
@@ -151,7 +152,8 @@ class Ingest:
                 return reconcile.on_outcome(run, launch, members, Outcome.from_wire(mark["outcome"]), now)
             raise UsageError(f"A report has a part that is not known: {sorted(mark)}.")
 
-        return self.dispatch.hear(launch_id, decide)
+        steps = [partial(step, mark) for mark in marks]
+        return self.dispatch.hear(launch_id, lambda run, mine, gang: reconcile.in_turn(run, mine, gang, steps))
 
     def _handle(self, stream: str, run: Run, launch_id: str) -> None:
         try:

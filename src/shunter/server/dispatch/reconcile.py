@@ -5,7 +5,7 @@ A state only moves on evidence. What an old attempt still sends is kept and move
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from shunter.drivers.base import Absent, Ended, Gone, Provisioning, Running, Sign, Unknown
@@ -53,6 +53,25 @@ class Change:
     @property
     def is_nothing(self) -> bool:
         return self.run is None and not self.launches and not self.events and not self.actions
+
+
+Step = Callable[[Run, Launch, list[Launch]], Change]
+
+
+def in_turn(run: Run, launch: Launch, members: Sequence[Launch], steps: Sequence[Step]) -> Change:
+    """Several messages of one report as one change: a run that started and ended meanwhile is written once."""
+    whole = Change()
+    gang = list(members)
+    for step in steps:
+        change = step(run, launch, gang)
+        run = change.run or run
+        changed = {m.id: m for m in change.launches}
+        launch = changed.get(launch.id, launch)
+        gang = [changed.get(m.id, m) for m in gang]
+        kept = {m.id: m for m in whole.launches} | changed
+        happened, todo = whole.events + change.events, whole.actions + change.actions
+        whole = Change(change.run or whole.run, tuple(kept.values()), happened, todo)
+    return whole
 
 
 def on_preparing(run: Run, launch: Launch, what: str, now: float) -> Change:

@@ -23,6 +23,7 @@ from shunter.model.run import (
     Status,
 )
 from shunter.server.storage.database import Database
+from shunter.server.storage.prepared import Prepared
 from shunter.server.storage.schema import events, experiments, launches, runs
 
 
@@ -52,22 +53,22 @@ class SqlRuns:
         """Add a run and give it its number in the experiment. The same id twice is refused: AlreadyExists."""
         key = {"workspace": run.workspace, "name": run.experiment}
         with self.database.begin() as connection:
-            found = connection.execute(_NEXT_NUMBER, {"b_" + k: v for k, v in key.items()}).scalar()
+            found = _NEXT_NUMBER.run(connection, {"b_" + k: v for k, v in key.items()}).scalar()
             if found is None:
                 connection.execute(sa.insert(experiments), key | {"created_at": run.submitted_at, "last_number": 1})
                 found = 1
             run = run.evolve(number=found, name=run.name or f"{run.experiment}-{found}")
             try:
-                connection.execute(_ADD, _row(run) | {"alias": run.alias})
+                _ADD.run(connection, _row(run) | {"alias": run.alias})
             except IntegrityError as error:
                 raise AlreadyExists(f"A run with the id {run.id} is there already.") from error
-            connection.execute(_ADD_EVENT, _event_row(event))
+            _ADD_EVENT.run(connection, _event_row(event))
         self.on_write(run.id)
         return run
 
     def get(self, run_id: str) -> Run:
         with self.database.read() as connection:
-            row = connection.execute(_GET, {"id": run_id}).first()
+            row = _GET.run(connection, {"id": run_id}).first()
         if row is None:
             raise NotFound(f"There is no run {run_id}.", hint="`shunter run list` shows the newest.")
         return _run(row)
@@ -85,12 +86,12 @@ class SqlRuns:
 
     def launches(self, run_id: str) -> list[Launch]:
         with self.database.read() as connection:
-            return [_launch(row) for row in connection.execute(_LAUNCHES, {"run_id": run_id})]
+            return [_launch(row) for row in _LAUNCHES.run(connection, {"run_id": run_id})]
 
     def queued(self, workspace: str, target: str, limit: int) -> list[Run]:
         """The head of the queue: by priority, then by age. Its cost does not depend on the queue's length."""
         with self.database.read() as connection:
-            rows = connection.execute(_QUEUED, {"workspace": workspace, "target": target, "limit": limit})
+            rows = _QUEUED.run(connection, {"workspace": workspace, "target": target, "limit": limit})
             return [_run(row) for row in rows]
 
     def placed(self) -> list[Run]:
@@ -100,7 +101,7 @@ class SqlRuns:
     def slots_in_use(self, workspace: str, target: str) -> list[tuple[str, int]]:
         """The runs that are on a target, with the slots each holds."""
         with self.database.read() as connection:
-            rows = connection.execute(_IN_USE, {"workspace": workspace, "target": target})
+            rows = _IN_USE.run(connection, {"workspace": workspace, "target": target})
             return [(row.id, row.slots * row.node_count) for row in rows]
 
     def queues(self) -> list[tuple[str, str]]:
@@ -113,15 +114,15 @@ class SqlRuns:
             row = _row(run)
             # Only what the state machine owns: any other column given here would be set too, over what others changed.
             state = {name: row[name] for name in _STATE_COLUMNS}
-            result = connection.execute(_UPDATE, state | {"b_id": run.id, "b_version": before.version})
+            result = _UPDATE.run(connection, state | {"b_id": run.id, "b_version": before.version})
             if result.rowcount != 1:
                 raise StaleState(f"Run {run.id} has moved on from version {before.version}.")
             for launch in changed:
                 row = _launch_row(launch)
-                if not connection.execute(_UPDATE_LAUNCH, row).rowcount:
-                    connection.execute(_ADD_LAUNCH, row)
-            if happened:
-                connection.execute(_ADD_EVENT, [_event_row(event) for event in happened])
+                is_new = launch.attempt > before.attempt
+                if is_new or not _UPDATE_LAUNCH.run(connection, row).rowcount:
+                    _ADD_LAUNCH.run(connection, row)
+            _ADD_EVENT.run_many(connection, [_event_row(event) for event in happened])
         self.on_write(run.id)
         return run
 
@@ -136,11 +137,11 @@ class SqlRuns:
 
     def log(self, event: Event) -> None:
         with self.database.begin() as connection:
-            connection.execute(_ADD_EVENT, _event_row(event))
+            _ADD_EVENT.run(connection, _event_row(event))
 
     def events(self, run_id: str) -> list[Event]:
         with self.database.read() as connection:
-            return [_event(row) for row in connection.execute(_EVENTS, {"run_id": run_id})]
+            return [_event(row) for row in _EVENTS.run(connection, {"run_id": run_id})]
 
     def find(self, text: str, workspace: str | None = None) -> Run:
         """A run by its id, the beginning of it, its first-SDK id, or its name (the newest of that name)."""
@@ -219,28 +220,31 @@ class SqlRuns:
 _JSON = {"arguments", "config", "tags", "properties", "usage"}
 _COLUMNS = [c.name for c in runs.c if c.name != "alias"]
 
-_NEXT_NUMBER = (
+_NEXT_NUMBER = Prepared(
     sa.update(experiments)
     .where(experiments.c.workspace == sa.bindparam("b_workspace"), experiments.c.name == sa.bindparam("b_name"))
     .values(last_number=experiments.c.last_number + 1)
     .returning(experiments.c.last_number)
 )
-_ADD = sa.insert(runs)
-_GET = sa.select(runs).where(runs.c.id == sa.bindparam("id"))
+_ADD = Prepared(sa.insert(runs).inline(), [c.name for c in runs.c])
+_GET = Prepared(sa.select(runs).where(runs.c.id == sa.bindparam("id")))
 _STATE_COLUMNS = (
     "status", "attempt", "exit_code", "reason", "error", "since", "started_at", "ended_at", "deadline_at",
     "cancel_requested", "usage", "version",
 )  # fmt: skip
 _GET_MANY = sa.select(runs).where(runs.c.id.in_(sa.bindparam("ids", expanding=True)))
-_UPDATE = (
+_UPDATE = Prepared(
     sa.update(runs)
     .where(runs.c.id == sa.bindparam("b_id"), runs.c.version == sa.bindparam("b_version"))
     .values({name: sa.bindparam(name) for name in _STATE_COLUMNS})
 )
-_LAUNCHES = sa.select(launches).where(launches.c.run_id == sa.bindparam("run_id")).order_by(
-    launches.c.attempt, launches.c.node_index)  # fmt: skip
-_ADD_LAUNCH = sa.insert(launches)
-_UPDATE_LAUNCH = (
+_LAUNCHES = Prepared(
+    sa.select(launches)
+    .where(launches.c.run_id == sa.bindparam("run_id"))
+    .order_by(launches.c.attempt, launches.c.node_index)
+)
+_ADD_LAUNCH = Prepared(sa.insert(launches).inline(), [c.name for c in launches.c])
+_UPDATE_LAUNCH = Prepared(
     sa.update(launches)
     .where(
         launches.c.run_id == sa.bindparam("b_run_id"),
@@ -252,14 +256,14 @@ _UPDATE_LAUNCH = (
         for name in ("state", "node", "handle", "started_at", "ended_at", "outcome", "evidence")
     })
 )  # fmt: skip
-_ADD_EVENT = sa.insert(events)
-_EVENTS = sa.select(events).where(events.c.run_id == sa.bindparam("run_id")).order_by(events.c.seq)
+_ADD_EVENT = Prepared(sa.insert(events).inline(), [c.name for c in events.c if c.name != "seq"])
+_EVENTS = Prepared(sa.select(events).where(events.c.run_id == sa.bindparam("run_id")).order_by(events.c.seq))
 _BY_QUEUE = (
     runs.c.workspace == sa.bindparam("workspace"),
     runs.c.target == sa.bindparam("target"),
     runs.c.status == str(Status.QUEUED),
 )
-_QUEUED = (
+_QUEUED = Prepared(
     sa.select(runs)
     .where(*_BY_QUEUE)
     .order_by(runs.c.priority.desc(), runs.c.submitted_at)
@@ -277,10 +281,12 @@ _AHEAD = (
     )
 )
 _PLACED = sa.select(runs).where(runs.c.status.in_([str(s) for s in PLACED]))
-_IN_USE = sa.select(runs.c.id, runs.c.slots, runs.c.node_count).where(
-    runs.c.workspace == sa.bindparam("workspace"),
-    runs.c.target == sa.bindparam("target"),
-    runs.c.status.in_([str(s) for s in PLACED]),
+_IN_USE = Prepared(
+    sa.select(runs.c.id, runs.c.slots, runs.c.node_count).where(
+        runs.c.workspace == sa.bindparam("workspace"),
+        runs.c.target == sa.bindparam("target"),
+        sa.or_(*(runs.c.status == str(s) for s in PLACED)),
+    )
 )
 _QUEUES = sa.select(runs.c.workspace, runs.c.target).where(runs.c.status.in_([str(s) for s in WAITING])).distinct()
 _FIND = (
