@@ -11,17 +11,17 @@ import numpy as np
 
 from shunter.advisor.machines import usage_vector
 from shunter.advisor.rules import Direction, Reason, reasons_for
+from shunter.advisor.trees import Forest, grow_forest
 from shunter.advisor.values import Array, Machine, Usage, positive
 
 # A larger size must be this much faster to be worth it, a smaller one at most this much slower.
 UP_FASTER = 1.6
 DOWN_SLOWER = 1.15
 ENOUGH_SAMPLES = 30
+# Chances, all classes taken as equally common, from which up and down are said.
+UP_CUTS = (0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6)
+DOWN_CUTS = (0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7)
 CLASSES: tuple[Direction, Direction, Direction] = ("up", "keep", "down")
-LIKENESS_WIDTH = 0.45
-PRIOR_VOTES = 0.05
-# Weight of each figure of verdict_vector in the likeness of two runs.
-WEIGHTS = np.array([2, 0, 1, 1, 1, 1, 1, 1, 1, 0, 0, 2, 0, 1, 0], dtype=float)
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,11 @@ def size_verdict(
     if learned is None:
         return _by_rules(usage, machine)
     row = np.array(verdict_vector(usage, machine, seconds))
-    chances = learned.chances(row[None, :])
-    named = {str(name): float(chance) for name, chance in zip(CLASSES, chances[0], strict=True)}
-    return _decide(chances, learned.cuts)[0], named
+    even = learned.forest.predict(row[None, :])
+    # The forest takes all classes as equally common; the chances say how often each is.
+    chances = even[0] * learned.common / float(even[0] @ learned.common)
+    named = {str(name): float(chance) for name, chance in zip(CLASSES, chances, strict=True)}
+    return _decide(even, learned.cuts)[0], named
 
 
 def verdict_vector(usage: Usage, machine: Machine, seconds: float) -> tuple[float, ...]:
@@ -107,46 +109,30 @@ def _decide(chances: Array, cuts: tuple[float, float]) -> list[Direction]:
 
 
 @dataclass(frozen=True)
-class _Votes:
-    """Runs elsewhere that vote with the weight of their likeness, and the cuts that serve all classes best."""
+class _Learned:
+    """The forest, how common each class is, and the cuts that serve all classes best on programs left out."""
 
-    centre: Array
-    scale: Array
-    rows: Array
-    votes: Array
+    forest: Forest
+    common: Array
     cuts: tuple[float, float]
-
-    def chances(self, vectors: Array, groups: Sequence[str] | None = None, own: Sequence[str] = ()) -> Array:
-        """Chance of each class; with `groups`, runs of a vector's own group do not vote."""
-        asked = (vectors - self.centre) / self.scale
-        distance = np.array([(((self.rows - row) * WEIGHTS) ** 2).sum(axis=1) for row in asked]) / (WEIGHTS**2).sum()
-        if groups is not None:
-            distance[np.array(own)[:, None] == np.array(groups)[None, :]] = np.inf
-        nearest = distance.min(axis=1, keepdims=True)
-        weight = np.exp(-(distance - nearest) / (2 * LIKENESS_WIDTH**2))
-        chances = weight @ self.votes + PRIOR_VOTES * self.votes.mean(axis=0)
-        return np.asarray(chances / chances.sum(axis=1, keepdims=True))
 
 
 @lru_cache(maxsize=64)
-def _learn(examples: tuple[VerdictExample, ...]) -> _Votes | None:
+def _learn(examples: tuple[VerdictExample, ...]) -> _Learned | None:
     groups = [example.group for example in examples]
     if len(examples) < 20 or len(set(groups)) < 3:
         return None
     rows = np.array([example.vector for example in examples])
     truth = [verdict_of(example.faster_up, example.slower_down) for example in examples]
-    votes = np.array([[float(said == name) for name in CLASSES] for said in truth])
-    centre, scale = rows.mean(axis=0), np.maximum(rows.std(axis=0), 1e-9)
-    plain = _Votes(centre, scale, (rows - centre) / scale, votes, (0.5, 0.5))
-    chances = plain.chances(rows, groups, groups)
-    best = (-1.0, (0.5, 0.5))
-    for up in np.quantile(chances[:, 0], np.linspace(0.3, 0.95, 20)):
-        for down in np.quantile(chances[:, 2], np.linspace(0.6, 0.999, 20)):
-            cuts = (max(float(up), 1e-3), max(float(down), 1e-3))
-            score = macro_f1(truth, _decide(chances, cuts))
+    classes = np.array([CLASSES.index(said) for said in truth])
+    forest = grow_forest(rows, classes, groups)
+    best = (-1.0, (0.4, 0.4))
+    for up in UP_CUTS:
+        for down in DOWN_CUTS:
+            score = macro_f1(truth, _decide(forest.left_out, (up, down)))
             if score > best[0]:
-                best = (score, cuts)
-    return _Votes(centre, scale, plain.rows, votes, best[1])
+                best = (score, (up, down))
+    return _Learned(forest, np.bincount(classes, minlength=3) / len(classes), best[1])
 
 
 def verdict_of(faster_up: float, slower_down: float) -> Direction:
