@@ -19,7 +19,7 @@ def test_every_example_has_a_readme_that_begins_with_something_to_run() -> None:
         assert lines[1].startswith("    "), folder
 
 
-def test_handwriting_learns_and_leaves_a_plot_and_a_model(home: Path) -> None:
+def test_handwriting_learns_and_leaves_a_plot_and_a_model_that_reads(home: Path, tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     pytest.importorskip("matplotlib")
     import shunter
@@ -31,6 +31,10 @@ def test_handwriting_learns_and_leaves_a_plot_and_a_model(home: Path) -> None:
     assert {file["path"] for file in run.files()} == {"outputs/model.joblib", "outputs/training.png"}
     assert len(run.metrics()["accuracy"]) == 3
     assert run.data["usage"]["working_set_bytes_peak"] > 30e6
+    run.download(tmp_path)
+    words = [sys.executable, str(EXAMPLES / "handwriting" / "read.py"), str(tmp_path / "outputs" / "model.joblib")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert "they are 4, 0, 5, 3, 6" in done.stdout
 
 
 def test_handwriting_runs_as_a_plain_script(tmp_path: Path) -> None:

@@ -70,8 +70,10 @@ def test_the_first_five_minutes_of_the_readme_work_verbatim(home: Path, tmp_path
     done = subprocess.run([bash, "-eu", "-c", lines[1]], cwd=work, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
-    assert "epoch 2 with ['--lr', '0.1']" in done.stdout
-    assert (work / "here" / "outputs" / "model.txt").read_text() == "a model"
+    assert "epoch 9 slope 3.0" in done.stdout
+    assert "slope version 1 is registered" in done.stdout
+    assert "f(5) = 1" in done.stdout
+    assert "slope" in (work / "here" / "outputs" / "model.json").read_text()
     python = re.search(r"```python\n(.*?)```", text, re.DOTALL)
     assert python is not None
     env["PYTHONPATH"] = str(ROOT / "src")
@@ -80,3 +82,4 @@ def test_the_first_five_minutes_of_the_readme_work_verbatim(home: Path, tmp_path
     )
     assert done.returncode == 0, done.stderr
     assert "Completed" in done.stdout
+    assert "Model('slope', version 2)" in done.stdout
