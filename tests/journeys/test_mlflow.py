@@ -164,6 +164,8 @@ def test_a_script_registers_a_model_and_loads_it_again(said: dict[str, Any], ws:
 def test_any_client_sees_our_runs_with_their_id_name_parent_tags_metrics_and_end(
     client: Any, run: shunter.Run, other: shunter.Run, said: dict[str, Any]
 ) -> None:
+    from mlflow.entities import RunTag
+
     seen = client.get_run(run.id)
     assert (seen.info.run_name, seen.info.status) == (run.name, "FINISHED")
     assert seen.data.params["layers"] == "3"
@@ -179,6 +181,14 @@ def test_any_client_sees_our_runs_with_their_id_name_parent_tags_metrics_and_end
     assert [a.path for a in client.list_artifacts(other.id, "outputs")] == ["outputs/weights.bin"]
     other.tag("late", "yes")
     assert client.get_run(other.id).data.tags["late"] == "yes"
+    client.set_tag(other.id, "from outside", "1")
+    client.set_tag(other.id, "mlflow.note.content", "theirs")
+    client.log_batch(other.id, tags=[RunTag("batch", "2")])
+    client.delete_tag(other.id, "late")
+    tags = other.refresh().tags
+    assert (tags["from outside"], tags["batch"]) == ("1", "2")
+    assert not {"late", "mlflow.note.content"} & tags.keys()
+    assert client.get_run(other.id).data.tags["mlflow.note.content"] == "theirs"
 
 
 def test_models_are_registered_found_downloaded_and_deleted(

@@ -124,6 +124,15 @@ class Metrics:
         with self.database.read() as connection:
             return [_metric(row) for row in connection.execute(query)]
 
+    def numbers_of(self, run_ids: Sequence[str]) -> dict[str, Sequence[Metric]]:
+        """The number metrics of each of these runs (at most some hundred)."""
+        found: dict[str, Any] = {run_id: [] for run_id in run_ids}
+        query = sa.select(metrics).where(metrics.c.run_id.in_(run_ids), metrics.c.count > 0, metrics.c.kind == NUMBER)
+        with self.database.read() as connection:
+            for row in connection.execute(query.order_by(metrics.c.id)):
+                found[row.run_id].append(_metric(row))
+        return found
+
     def latest(self, run_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """The last value of every metric of these runs, for tables of many runs."""
         found: dict[str, dict[str, Any]] = {run_id: {} for run_id in run_ids}

@@ -119,6 +119,7 @@ runs = Table(
     Index("runs_by_status", "status", "submitted_at"),
     Index("runs_by_time", "workspace", "submitted_at"),
     Index("runs_by_experiment", "workspace", "experiment", "submitted_at"),
+    Index("runs_by_name", "name", "submitted_at"),
     Index("runs_by_alias", "alias", unique=True),
     Index("runs_by_parent", "parent_id"),
 )

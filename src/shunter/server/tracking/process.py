@@ -81,7 +81,8 @@ class MlflowProcess:
 
     def _start(self) -> None:
         if importlib.util.find_spec("mlflow") is None:
-            raise ExtraMissing("MLflow is not installed beside the server.", hint="pip install 'shunter[models]'; 'shunter[mlflow]' brings its pages too.")
+            hint = "pip install 'shunter[models]'; 'shunter[mlflow]' brings its pages too."
+            raise ExtraMissing("MLflow is not installed beside the server.", hint=hint)
         (self.folder / "artifacts").mkdir(parents=True, exist_ok=True, mode=0o700)
         listener = self._listen()
         try:

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from shunter.errors import NotFound, ServerError
 from shunter.model.run import Run
-from shunter.server.storage.metrics import NUMBER, Metric, Metrics
+from shunter.server.storage.metrics import Metric, Metrics
 from shunter.server.storage.runs import SqlRuns
 from shunter.server.storage.schema import metrics as metrics_table
 from shunter.server.storage.schema import runs as runs_table
@@ -27,6 +27,8 @@ from shunter.server.tracking.rows import experiment_row, latest_of, metric_rows,
 
 RUNS_AT_ONCE = 200
 POINTS_AT_ONCE = 50_000
+#: A run with no more new points than this is written with many others at once.
+SHORT = 1000
 BUSY_SECONDS = 30.0
 
 _NEEDED = {
@@ -136,25 +138,31 @@ class Projection:
             for row in connection.execute(f"SELECT run_id, state FROM shunter_runs WHERE run_id IN ({marks})", ids)
         }
         here = self.runs.get_many(list(prints))
+        metrics = self.metrics.numbers_of([run.id for run in here])
         states = {run.id: held.get(run.id) or {"tags": [], "counts": {}} for run in here}
         connection.execute("BEGIN IMMEDIATE")
         try:
             for run_id in ids:
                 if run_id not in prints:
                     _delete(connection, run_id)
+            rest = []
             for run in here:
                 self._write_run(connection, run, states[run.id])
-                logged = not _is_without_points(prints[run.id])
+                fresh = sum(metric.count - _held(states[run.id], metric) for metric in metrics[run.id])
+                is_short = fresh <= SHORT
+                if is_short:
+                    self._write_short(connection, metrics[run.id], states[run.id])
+                else:
+                    rest.append(run)
                 # Its fingerprint counts when its points are there too.
-                _remember(connection, run.id, "" if logged else prints[run.id], states[run.id])
+                _remember(connection, run.id, prints[run.id] if is_short else "", states[run.id])
             connection.execute("COMMIT")
         except BaseException:
             connection.execute("ROLLBACK")
             raise
-        for run in here:
-            if not _is_without_points(prints[run.id]):
-                self._write_points(connection, run.id, states[run.id])
-                _remember(connection, run.id, prints[run.id], states[run.id])
+        for run in rest:
+            self._write_points(connection, metrics[run.id], states[run.id])
+            _remember(connection, run.id, prints[run.id], states[run.id])
 
     def _write_run(self, connection: sqlite3.Connection, run: Run, state: dict[str, Any]) -> None:
         connection.execute(_EXPERIMENT, experiment_row(run))
@@ -166,11 +174,24 @@ class Projection:
         state["tags"] = list(tags)
         connection.executemany(_PARAM, [(key, value, run.id) for key, value in params_of(run).items()])
 
-    def _write_points(self, connection: sqlite3.Connection, run_id: str, state: dict[str, Any]) -> None:
-        for metric in self.metrics.list(run_id):
-            if metric.kind != NUMBER:
-                continue
-            start = int(state["counts"].get(str(metric.id), 0))
+    def _write_short(self, connection: sqlite3.Connection, metrics: Sequence[Metric], state: dict[str, Any]) -> None:
+        """What is new of a run with few points, inside the transaction that writes the run."""
+        points: list[tuple[Any, ...]] = []
+        latest = []
+        for metric in metrics:
+            start = _held(state, metric)
+            some = metric_rows(metric, self.metrics.points(metric, start), SHORT) if start < metric.count else []
+            if some:
+                points += some
+                latest.append(latest_of(some))
+            state["counts"][str(metric.id)] = metric.count  # also when its file is gone: nothing to come
+        if points:
+            connection.executemany(_POINT, points)
+            connection.executemany(_LATEST, latest)
+
+    def _write_points(self, connection: sqlite3.Connection, metrics: Sequence[Metric], state: dict[str, Any]) -> None:
+        for metric in metrics:
+            start = _held(state, metric)
             while start < metric.count:
                 start = self._write_some(connection, metric, start, state)
 
@@ -192,8 +213,9 @@ class Projection:
         return start + len(some)
 
 
-def _is_without_points(fingerprint: str) -> bool:
-    return fingerprint.split(":")[1] == "0"
+def _held(state: Mapping[str, Any], metric: Metric) -> int:
+    """How many points of a metric are there already."""
+    return int(state["counts"].get(str(metric.id), 0))
 
 
 def _remember(connection: sqlite3.Connection, run_id: str, fingerprint: str, state: Mapping[str, Any]) -> None:
