@@ -14,6 +14,8 @@ DRIVERS = {
     "local": "shunter.drivers.local:LocalDriver",
     "ssh": "shunter.drivers.ssh:SshDriver",
 }
+#: The kind of which one is made for a run that names a size instead of a target.
+FOR_ONE_RUN = "cluster"
 
 
 def kinds() -> dict[str, str]:

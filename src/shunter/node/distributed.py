@@ -58,17 +58,28 @@ def environment(job, local_rank=0):
     return found
 
 
-def command(job, argv, folder, work):
-    # type: (Dict[str, Any], List[str], str, str) -> List[str]
-    """The command to start instead of `argv`: itself when this node has one process, else that which starts them all."""
+def command(job, argv, folder, work, python=""):
+    # type: (Dict[str, Any], List[str], str, str, str) -> List[str]
+    """The command to start instead of `argv`: itself when this node has one process, else that which starts them all.
+
+    `python`: the interpreter inside, when the processes run in a container: what starts them runs there too.
+    """
     if _communicator(job) in MPI:
-        return _helper("mpi", _mpi_spec(job, argv, folder), folder, work)
+        return _helper("mpi", _mpi_spec(job, argv, folder), folder, work, python)
     each, node = processes_of(job), int(job["node_index"])
     silence = _silence(job)
     if each == 1 and silence is None:
         return argv
     ranks = [{"rank": node * each + i, "env": environment(job, i)} for i in range(each)]
-    return _helper("ranks", {"argv": argv, "ranks": ranks, "node": node, **_watched(silence, folder)}, folder, work)
+    return _helper("ranks", {"argv": argv, "ranks": ranks, "node": node, **_watched(silence, folder)}, folder, work, python)
+
+
+def mounts():
+    # type: () -> List[str]
+    """What a container must see of us, so that `command` works inside."""
+    package = _package()
+    paths = [os.path.join(package, "shunter", name) for name in ("__init__.py", "node")]
+    return [path + ":" + path + ":ro" for path in paths]
 
 
 def _silence(job):
@@ -126,15 +137,20 @@ def _secret(job):
     return _digest(str(job["home"]["token"]) + job["id"].rsplit(".", 1)[0])
 
 
-def _helper(module, spec, folder, work):
-    # type: (str, Dict[str, Any], str, str) -> List[str]
+def _package():
+    # type: () -> str
+    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def _helper(module, spec, folder, work, python):
+    # type: (str, Dict[str, Any], str, str, str) -> List[str]
     path = os.path.join(folder, module + ".json")
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(fd, "w") as file:
         json.dump(dict(spec, work=work), file)
-    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    code = "import sys; sys.path.insert(0, %r); from shunter.node.%s import main; sys.exit(main(sys.argv[1]))" % (package, module)
-    return [sys.executable, "-I", "-S", "-E", "-c", code, path]
+    code = "import sys; sys.path.insert(0, %r); from shunter.node.%s import main; sys.exit(main(sys.argv[1]))"
+    code = code % (_package(), module)
+    return [python or sys.executable, "-I", "-S", "-E", "-c", code, path]
 
 
 def _digest(text):

@@ -121,8 +121,9 @@ class Launcher:
         )  # fmt: skip
         if distributed.is_distributed(self.job):
             env.update(distributed.environment(self.job))
-            if self.box is None:
-                argv = distributed.command(self.job, argv, self.folder, self.work)
+            argv = distributed.command(self.job, argv, self.folder, self.work, before[0] if self.box is not None else "")
+            if self.box is not None:
+                self.box.mounts += distributed.mounts()
         if self.box is not None:
             self.box.mounts += provide.mounts(self.folder, self.given)
             argv, env = self.box.command(argv, env)

@@ -98,6 +98,13 @@ class Hearing:
         for report in told:
             self.reports[int(report["rank"])] = dict(report, heard=time.monotonic())
 
+    def close(self) -> None:
+        try:
+            self._listener.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        self._listener.close()
+
     def verdict(self) -> str:
         return verdict(dict(self.reports), self.world, self.bound, time.monotonic(), self.since)
 
@@ -142,8 +149,11 @@ class Teller:
                 self._connection = socket.create_connection(self.place, timeout=2)
             self._connection.sendall(json.dumps({"secret": self.secret, "ranks": ranks}).encode() + b"\n")
         except OSError:
-            if self._connection is not None:
-                self._connection.close()
+            self.close()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
             self._connection = None
 
 

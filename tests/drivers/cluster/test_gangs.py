@@ -9,6 +9,7 @@ import pytest
 from shunter.drivers.base import Capacity
 from shunter.drivers.cluster.folder import LEFT
 from shunter.drivers.cluster.gangs import Gang, NodeView, Room, Zero, bundle_for, counts, failures, find_room, words
+from shunter.drivers.cluster.ray_engine import worker_tags
 from shunter.model.run import Run, Status
 from shunter.server.dispatch.place import Pool, choose
 
@@ -85,6 +86,16 @@ def test_a_cluster_is_at_zero_only_when_nothing_is_left() -> None:
     assert zero.since is None
     assert zero.seen([gang(state="over")], [], [node("a", is_alive=False, ended_at=1.0)], 0, 14.0) == 0.0
     assert zero.seen([], [], [], 0, 20.0) == 6.0
+
+
+def test_a_node_of_ours_carries_the_tags_that_rays_autoscaler_knows() -> None:
+    """Written out in `ray_engine`, as the keeper must not take a second to import Ray."""
+    from ray.autoscaler import tags
+
+    assert worker_tags("D2") == {
+        tags.TAG_RAY_NODE_KIND: tags.NODE_KIND_WORKER, tags.TAG_RAY_USER_NODE_TYPE: "D2",
+        tags.TAG_RAY_NODE_STATUS: tags.STATUS_UP_TO_DATE,
+    }  # fmt: skip
 
 
 def test_deciding_costs_the_same_for_a_long_queue_as_for_a_short_one() -> None:

@@ -33,7 +33,7 @@ LEASE_SECONDS = 8
 def machines() -> Iterator[list[Machine]]:
     if not is_possible():
         pytest.skip("needs root, sshd and network namespaces: scripts/parts/ssh")
-    folder = Path(tempfile.mkdtemp(prefix="shunter-pool-"))
+    folder = Path(tempfile.mkdtemp(prefix="pool-"))
     folder.chmod(0o755)
     made = two_machines(folder)
     try:
@@ -111,10 +111,10 @@ def test_no_port_of_ray_is_open_to_others(ws: Workspace, team: Compute, source: 
                     inodes.add(os.readlink(fd))
                 except OSError:
                     continue
-    listening = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:] if line.split()[3] == "0A"]
-    ours = [words[1].partition(":")[0] for words in listening if f"socket:[{words[9]}]" in inodes]
+    rows = [line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()[1:]]
+    ours = [words[1].partition(":")[0] for words in rows if words[3] == "0A" and f"socket:[{words[9]}]" in inodes]
     assert ours
-    assert set(ours) == {"0100007F"}, "only 127.0.0.1"
+    assert {address[-8:] for address in ours} == {"0100007F"}, "only 127.0.0.1, also as IPv6 writes it"
 
 
 def test_a_machine_that_is_cut_off_ends_its_run_before_another_attempt_starts(

@@ -8,9 +8,9 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
@@ -31,6 +31,7 @@ from shunter.drivers.base import (
     Sign,
     Unknown,
 )
+from shunter.drivers.cluster import limits
 from shunter.drivers.cluster.config import ClusterConfig, spec_of
 from shunter.drivers.cluster.folder import LEFT, ClusterFolder, is_process
 from shunter.drivers.cluster.gangs import CANCELED, FAILED, LOST, OVER, bundle_for
@@ -42,11 +43,21 @@ from shunter.model.compute import Compute
 from shunter.model.run import Outcome
 from shunter.node import contract
 
-if TYPE_CHECKING:
-    from shunter.drivers.ssh.checks import Check
-
 #: How often the ways to nodes that are gone are looked for.
 LET_GO_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One line of what a create tells."""
+
+    name: str
+    verdict: str
+    message: str
+    hint: str = ""
+
+    def to_wire(self) -> dict[str, str]:
+        return {"check": self.name, "verdict": self.verdict, "message": self.message, "hint": self.hint}
 
 
 class ClusterDriver:
@@ -72,6 +83,7 @@ class ClusterDriver:
         self._in_flight: dict[str, int] = {}
         self._learned: dict[str, Any] = {}
         self._letting_go: asyncio.Future[None] | None = None
+        self._quiet: set[str] = set()
 
     def capacity(self) -> Capacity:
         return Capacity(
@@ -82,9 +94,13 @@ class ClusterDriver:
     async def probe(self) -> Facts:
         return self.facts()
 
-    async def check(self, say: Callable[[Check], None]) -> Facts:
+    async def check(self, say: Callable[[Any], None]) -> Facts:
         """At create: whether it can be had; machines that are to be lent are logged in to and looked at."""
         found = self.facts()
+        if self.shares_disk:
+            problem = await asyncio.to_thread(limits.problem)
+            say(_check_limits(problem, self.size.name))
+            found = replace(found, details={**found.details, "limits": problem or "enforced"})
         if self.machines:
             from shunter.drivers.cluster.machines import look_at
 
@@ -325,25 +341,38 @@ class ClusterDriver:
         place = self.pool.place_of(self.folder, name)
         if place not in self._nodes:
             self._nodes[place] = self.pool.reach(self.folder, name, self.compute, self.home)
-            if self._letting_go is None or self._letting_go.done():
-                self._letting_go = asyncio.ensure_future(self._let_go())
+            self._begin_letting_go()
         return self._nodes[place]
 
+    def keep(self, on_up: Callable[[], None]) -> None:
+        """Stay reachable for what machines that were given back still have to bring home."""
+        if not self.shares_disk:
+            self._begin_letting_go()
+
+    def _begin_letting_go(self) -> None:
+        if self._letting_go is None or self._letting_go.done():
+            self._letting_go = asyncio.ensure_future(self._let_go())
+
     async def _let_go(self) -> None:
-        """Of the ways to nodes that are gone, a while after that: what they left may be asked for."""
-        unwanted: set[str] = set()
-        while self._nodes:
+        """Of the ways to nodes that are gone, once nothing there has anything to say any more."""
+        while True:
             await asyncio.sleep(LET_GO_SECONDS)
             records = self.folder.all_nodes()
-            wanted = {self.pool.place_of(self.folder, n) for n, r in records.items() if "ended_at" not in r}
-            for place in [p for p in self._nodes if p not in wanted and p in unwanted]:
+            places = {name: self.pool.place_of(self.folder, name) for name in records}
+            wanted = {places[n] for n, r in records.items() if "ended_at" not in r}
+            left = {places[n] for n, r in records.items() if "ended_at" in r and n not in self._quiet}
+            for place in (left | set(self._nodes)) - wanted:
+                name = next((n for n in records if places[n] == place), "")
                 try:
-                    over = await self.pool.is_quiet(self._nodes[place])
-                except ShunterError:  # it does not answer: tried for as long as anybody remembers the node
-                    over = place not in {self.pool.place_of(self.folder, n) for n in records}
-                if over and place in self._nodes:
-                    await self._nodes.pop(place).close()
-            unwanted = set(self._nodes) - wanted
+                    over = not name or await self.pool.is_quiet(self._node(name))
+                except ShunterError:
+                    continue  # it does not answer: tried for as long as anybody remembers the node
+                if over:
+                    self._quiet.update(n for n in records if places[n] == place and "ended_at" in records[n])
+                    if place in self._nodes:
+                        await self._nodes.pop(place).close()
+            if not self._nodes and not left:
+                return
 
     async def _close_nodes(self) -> None:
         if self._letting_go is not None:
@@ -352,12 +381,24 @@ class ClusterDriver:
         for node in nodes.values():
             await node.close()
 
+    async def completed(self, run_id: str, attempt: int) -> None:
+        """The server knows it before the keeper does when the node's disk is elsewhere: its room may be given on."""
+        if not self.shares_disk and self.keeper.is_connected:
+            await self.keeper.ask({"do": "release", "id": f"{run_id}.{attempt}"})
+
     def shared_folder(self, launch: str, node: str) -> Path | None:
         """Where a launch's folder lies when its node shares the server's disk."""
         if not self.shares_disk:
             return None
         name = node or self._node_of({"launch": launch})
         return self.folder.node_root(name) / contract.LAUNCHES / launch if name else None
+
+
+def _check_limits(problem: str, size: str) -> Step:
+    if problem:
+        words = f"Nodes are not held to what {size} has: this machine allows no control groups ({problem})."
+        return Step("limits", "warning", words)
+    return Step("limits", "ok", f"Each node is held to the cores and the memory of {size}.")
 
 
 def _gang_of(launch: str) -> tuple[str, int]:

@@ -2,7 +2,7 @@
 
 cluster.json        what was asked for, and where its Ray lives
 keeper.lock .sock   the keeper: one process that looks after the cluster
-head.json .sock     the head: Ray's own processes and the groups
+head.json .sock     the head: Ray's own processes and the groups; head.open once nodes can join it
 autoscaler.json     what Ray's autoscaler reads in every round
 gangs/ID.json       one attempt's room; written by the keeper alone
 nodes/NAME.json     one node; written by its pool alone
@@ -82,6 +82,11 @@ class ClusterFolder:
     @property
     def autoscaler_file(self) -> Path:
         return self.path / "autoscaler.json"
+
+    @property
+    def open_file(self) -> Path:
+        """There once nodes can join the head."""
+        return self.path / "head.open"
 
     @property
     def temp_folder(self) -> Path:

@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
     check_version()
     contract.write_whole(str(folder.path / "head.json"), json.dumps(process_record(os.getpid())).encode())
     write_autoscaler(folder)
-    head = HeadNode(folder.place(), str(folder.autoscaler_file))
+    head = HeadNode(folder.place(), str(folder.autoscaler_file), folder.open_file.touch)
     code = 1
     try:
         code = asyncio.run(Head(folder, head).serve())

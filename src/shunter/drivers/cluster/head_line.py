@@ -38,6 +38,10 @@ class HeadLine:
             return "up"
         return f"since {time.time() - self._started_at:.0f} s" if self._started_at else "down"
 
+    @property
+    def is_there(self) -> bool:
+        return is_process(contract.read_json(str(self.folder.path / "head.json")))
+
     async def ask(self, request: Request) -> Answer:
         """Raises OSError when there is no head, or none any more."""
         if not await self.ensure():
@@ -85,6 +89,7 @@ class HeadLine:
             self._kill_rest(record)
             self._started_at = time.time()
             (self.folder.path / "head.sock").unlink(missing_ok=True)
+            self.folder.open_file.unlink(missing_ok=True)
             env = environment(self.folder.place(), "head", "head")
             env["PYTHONPATH"] = str(Path(keeping.__file__).parents[3])  # the autoscaler imports our provider
             pid = keeping.start(self.folder, "head", env)

@@ -40,6 +40,8 @@ from shunter.drivers.cluster.gangs import (
 from shunter.drivers.cluster.head_line import HeadLine
 from shunter.drivers.cluster.lines import Answer, Request, serve
 from shunter.drivers.cluster.pools import pool_class
+from shunter.drivers.cluster.ray_engine import worker_tags
+from shunter.errors import ShunterError
 from shunter.node import contract
 
 TICK_SECONDS = 0.25
@@ -73,6 +75,7 @@ class Keeper:
         self._seeking: dict[str, asyncio.Task[None]] = {}
         self._settled: dict[str, asyncio.Event] = {}
         self._spec_time = 0
+        self._had_head_start = False
         self._reconcile_at = 0.0
         self._stop = False
 
@@ -163,8 +166,22 @@ class Keeper:
 
     def _seek(self, gang_id: str) -> None:
         if gang_id not in self._seeking:
+            self._give_head_start(self.gangs[gang_id])
             task = self._seeking[gang_id] = asyncio.create_task(self._find_nodes(gang_id))
             task.add_done_callback(lambda _: self._seeking.pop(gang_id, None))
+
+    def _give_head_start(self, gang: Gang) -> None:
+        """From zero: nodes come up beside the head, not after it. Its autoscaler would ask for them, and takes them on."""
+        if self._had_head_start or self.head.is_there or any(n.is_alive for n in self.nodes.values()):
+            return
+        self._had_head_start = True
+        self.folder.open_file.unlink(missing_ok=True)
+        shape = self.spec.shape()
+        try:
+            for _ in range(min(gang.count, self.spec.max_nodes)):
+                self.pool.create(worker_tags(shape.name), shape.resources())
+        except (ShunterError, OSError) as error:
+            print(f"{time.strftime('%X')} no head start: {error}", file=sys.stderr, flush=True)
 
     async def _find_nodes(self, gang_id: str) -> None:
         for room in list(self.rooms):  # of another shape: it may be what this one needs

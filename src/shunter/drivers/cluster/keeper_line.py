@@ -25,6 +25,10 @@ class KeeperLine:
         with keeping.hold(self.folder) as free:
             return not free and self.folder.path.exists()
 
+    @property
+    def is_connected(self) -> bool:
+        return self._line is not None and self._line.is_open
+
     async def ask(self, request: Request) -> Answer:
         """Asked again when the keeper dies on the way: every request may be repeated."""
         for tries in range(20):

@@ -6,6 +6,7 @@ dies, when the head cannot be reached for longer than the lease, and when its fo
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -14,18 +15,20 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from shunter.drivers.cluster.folder import LEFT, ClusterFolder
 from shunter.drivers.cluster.pools import pool_class
 from shunter.drivers.cluster.ray_engine import RECONNECT_SECONDS, Place, WorkerNode, check_version
-from shunter.errors import ShunterError
+from shunter.errors import DriverError, ShunterError
 from shunter.node.contract import write_whole
 
 if TYPE_CHECKING:
     from shunter.drivers.cluster.tie import MachineTie
 
 LOOK_SECONDS = 0.5
+OPEN_SECONDS = 0.05
+HEAD_SECONDS = 150.0
 PING_SECONDS = 3.0
 
 
@@ -36,12 +39,17 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: leave.set())
     spec = folder.spec()
     tie = None
+    # Takes as long as a login, or as the head that comes up beside us.
+    threading.Thread(target=lambda: __import__("ray._private.node"), daemon=True).start()
     if not pool_class(spec.pool).shares_disk:
-        threading.Thread(target=lambda: __import__("ray._private.node"), daemon=True).start()  # takes as long as the login
         try:
-            tie = _tie(folder, name)
+            tie = _tie(folder, name, leave)
         except ShunterError as error:
-            return _did_not_come_up(folder, name, error)
+            _did_not_come_up(folder, name, error)
+    if not _wait_for_head(folder, leave):
+        if tie is not None:
+            tie.close()
+        _did_not_come_up(folder, name, DriverError(f"The head of {spec.name} did not come up."))
     node = WorkerNode(folder.place(), name, json.loads(arguments[2]), spec.address)
     # Ray's own handlers are for programs that are Ray and nothing else.
     signal.signal(signal.SIGTERM, lambda *_: leave.set())
@@ -65,19 +73,28 @@ def main(arguments: list[str]) -> int:
     os._exit(0)  # Ray's threads have nothing left to say
 
 
-def _tie(folder: ClusterFolder, name: str) -> MachineTie:
+def _wait_for_head(folder: ClusterFolder, leave: threading.Event) -> bool:
+    until = time.monotonic() + HEAD_SECONDS
+    while not folder.open_file.exists():
+        if leave.wait(OPEN_SECONDS) or time.monotonic() > until or not folder.path.exists():
+            return False
+    return True
+
+
+def _tie(folder: ClusterFolder, name: str, leave: threading.Event) -> MachineTie:
     """For a node that stands for a machine: the machine, logged in to and lent."""
     from shunter.drivers.cluster.tie import MachineTie
 
     tie = MachineTie(folder, name)
-    tie.open()
+    tie.open(leave)
     return tie
 
 
-def _did_not_come_up(folder: ClusterFolder, name: str, error: ShunterError) -> int:
+def _did_not_come_up(folder: ClusterFolder, name: str, error: ShunterError) -> NoReturn:
     print(f"{name}: {error.message}", file=sys.stderr, flush=True)
-    write_whole(str(folder.node_root(name) / "over"), error.message.encode())
-    return 1
+    with contextlib.suppress(OSError):  # its folder was taken away
+        write_whole(str(folder.node_root(name) / "over"), error.message.encode())
+    os._exit(1)  # without waiting for a login that is under way
 
 
 def _reason_to_leave(folder: ClusterFolder, name: str, node: WorkerNode, lease: Lease) -> str:

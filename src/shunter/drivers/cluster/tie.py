@@ -48,11 +48,15 @@ class MachineTie:
         self._problem: ShunterError | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def open(self) -> None:
-        """Log in, look at the machine, begin the lease. Raises ShunterError when that cannot be."""
+    def open(self, leave: threading.Event) -> None:
+        """Log in, look at the machine, begin the lease. Raises ShunterError when that cannot be, or we are to leave."""
         self._thread.start()
-        if not self._opened.wait(OPEN_SECONDS):
-            raise NodeUnfit(f"{self.machine} was not ready within {OPEN_SECONDS:.0f} s.")
+        until = time.monotonic() + OPEN_SECONDS
+        while not self._opened.wait(0.1):
+            if leave.is_set():
+                raise NodeUnfit(f"{self.machine} was no longer wanted before it was ready.")
+            if time.monotonic() > until:
+                raise NodeUnfit(f"{self.machine} was not ready within {OPEN_SECONDS:.0f} s.")
         if self._problem is not None:
             raise self._problem
 

@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shunter.drivers.base import NodeState, Scaling
-from shunter.drivers.registry import driver_class
+from shunter.drivers.registry import FOR_ONE_RUN, driver_class
 from shunter.errors import DriverError, NotFound, ShunterError, StaleState, UsageError
 from shunter.model.compute import Compute
-from shunter.model.run import Run
+from shunter.model.run import Run, Status
 
 if TYPE_CHECKING:
     from shunter.server.services.parts import Parts
@@ -26,7 +26,6 @@ log = logging.getLogger("shunter.clusters")
 CREATING, DELETING, SUCCEEDED, FAILED = "Creating", "Deleting", "Succeeded", "Failed"
 #: The target that stands for "make one for this run", as the first SDK's run configurations name it.
 FOR_THIS_RUN = "amlcompute"
-KIND = "cluster"
 
 Say = Callable[[dict[str, Any]], None]
 T = TypeVar("T")
@@ -121,10 +120,11 @@ class Clusters:
 
         nodes = int(asked.config.get("node_count") or 1)
         config: Mapping[str, Any] = check_config(
-            KIND, {"vm_size": size, "max_nodes": nodes, "idle_seconds_before_scaledown": 1, "only_run": asked.id}
+            FOR_ONE_RUN, {"vm_size": size, "max_nodes": nodes, "idle_seconds_before_scaledown": 1, "only_run": asked.id}
         )
-        compute = Compute(f"run-{asked.id[:12]}", asked.workspace, KIND, config, self.parts.clock(), tags={"run": asked.id})
-        driver = driver_class(KIND)(compute, self.parts.targets.home)
+        name, tags = f"run-{asked.id[:12]}", {"run": asked.id}
+        compute = Compute(name, asked.workspace, FOR_ONE_RUN, config, self.parts.clock(), tags=tags)
+        driver = driver_class(FOR_ONE_RUN)(compute, self.parts.targets.home)
         assert isinstance(driver, Scaling)
         compute = compute.evolve(facts=driver.facts().to_wire())
         try:
@@ -139,11 +139,24 @@ class Clusters:
         self.parts.targets.removed(compute.workspace, compute.name)
 
     def on_change(self, run: Run) -> None:
-        """A run moved: the cluster that was made for it goes with it. Called from any thread."""
-        if run.is_over and run.target == f"run-{run.id[:12]}" and self._loop is not None:
+        """A run moved: its room is given on, and the cluster that was made for it goes with it. Called from any thread."""
+        if self._loop is None:
+            return
+        if run.status == Status.COMPLETED:
+            self._loop.call_soon_threadsafe(self._completed, run)
+        if run.is_over and run.target == f"run-{run.id[:12]}":
             self._loop.call_soon_threadsafe(lambda: self._do(self._delete(run.workspace, run.target)))
 
     # Below.
+
+    def _completed(self, run: Run) -> None:
+        """Drivers that hear of it late from their nodes are told."""
+        try:
+            driver = self.parts.targets.driver(run.workspace, run.target)
+        except ShunterError:
+            return  # deleted meanwhile
+        if isinstance(driver, Scaling) and not getattr(driver, "shares_disk", False) and hasattr(driver, "completed"):
+            self._do(driver.completed(run.id, run.attempt))
 
     async def _start(self, workspace: str, name: str) -> None:
         driver = self.parts.targets.driver(workspace, name)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from shunter.drivers.cluster import ray_engine
+from shunter.drivers.cluster import limits, ray_engine
 from shunter.drivers.cluster.folder import LEFT, ClusterFolder, Spec, is_process, process_record
 from shunter.drivers.cluster.pools.base import PoolNode
 from shunter.node import contract
@@ -42,11 +42,18 @@ class LocalPool:
         self._listed: set[str] = set()
 
     def create(self, tags: Mapping[str, str], resources: Mapping[str, float]) -> str:
-        return self._create(tags, resources, {"address": self.spec.address})
+        name = new_name()
+        facts: dict[str, Any] = {"address": self.spec.address}
+        try:
+            facts["groups"] = limits.make(f"shunter-{name}", self.spec.cpus, self.spec.memory_bytes)
+        except OSError as error:
+            facts["unlimited"] = error.strerror or str(error)
+        return self._create(name, tags, resources, facts)
 
-    def _create(self, tags: Mapping[str, str], resources: Mapping[str, float], facts: Mapping[str, Any]) -> str:
+    def _create(
+        self, name: str, tags: Mapping[str, str], resources: Mapping[str, float], facts: Mapping[str, Any]
+    ) -> str:
         """Start the process that stands for a node, and write it down with what is known of it."""
-        name = "n" + secrets.token_hex(3)
         root = self.folder.node_root(name)
         root.mkdir(mode=0o700)
         env = ray_engine.environment(self.folder.place(), name, self.spec.shape().name)
@@ -112,9 +119,10 @@ class LocalPool:
 
     @classmethod
     def reach(cls, folder: ClusterFolder, name: str, compute: Compute, home: Home) -> Driver:
-        from shunter.drivers.local.driver import LocalDriver
+        from shunter.drivers.cluster.pools.local_way import LocalNode
 
-        return LocalDriver(compute.evolve(config={}), home, root=folder.node_root(name))
+        groups = (folder.node(name) or {}).get("groups") or ()
+        return LocalNode(compute.evolve(config={}), home, folder.node_root(name), groups)
 
     @classmethod
     async def is_quiet(cls, way: Driver) -> bool:
@@ -147,13 +155,20 @@ class LocalPool:
             with self._lock:
                 self._write(name, {**record, "ended_at": time.time(), "why": why})
             return why
+        limits.remove(record.get("groups") or ())
         return str(record["why"])
 
     def take_away(self) -> None:
-        """All of it lies in the cluster's folder."""
+        """All else lies in the cluster's folder."""
+        for record in self.folder.all_nodes().values():
+            limits.remove(record.get("groups") or ())
 
     def _write(self, name: str, record: dict[str, Any]) -> None:
         contract.write_whole(str(self.folder.nodes / f"{name}.json"), json.dumps(record).encode())
+
+
+def new_name() -> str:
+    return "n" + secrets.token_hex(3)
 
 
 def python_module(module: str) -> list[str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from shunter.drivers.cluster.folder import LEFT, ClusterFolder, Spec, is_process
 from shunter.drivers.cluster.machines import HAND, connect, free_machine, machine_root, take_away, unseal
-from shunter.drivers.cluster.pools.local import LocalPool, last_word, send_signal, session_members
+from shunter.drivers.cluster.pools.local import LocalPool, last_word, new_name, send_signal, session_members
 from shunter.drivers.cluster.tie import CALL_SECONDS, end_work, is_certainly_over
 from shunter.errors import DriverError, ShunterError
 from shunter.node import contract
@@ -43,11 +43,12 @@ class SshPool(LocalPool):
     def create(self, tags: Mapping[str, str], resources: Mapping[str, float]) -> str:
         with self._lock:
             records = self.folder.all_nodes().values()
-            failed = {r["machine"]: r["ended_at"] for r in records if "ended_at" in r and r["why"] != LEFT}
+            ended = sorted((r["ended_at"], r["machine"]) for r in records if "ended_at" in r and r["why"] != LEFT)
+            failed = {machine: at for at, machine in ended}  # the last time of each
             chosen = free_machine(self.machines, [r["machine"] for r in records if "ended_at" not in r], failed)
             if chosen is None:
                 raise DriverError(f"All {len(self.machines)} machines of {self.spec.name} are lent already.")
-            return self._create(tags, resources, {"address": chosen, "machine": chosen})
+            return self._create(new_name(), tags, resources, {"address": chosen, "machine": chosen})
 
     @classmethod
     def refusal(cls, spec: Spec) -> str:
