@@ -6,6 +6,7 @@ in one go on one machine, and shown as ratios.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import shutil
@@ -77,7 +78,6 @@ def first_line(ws: Workspace, src: Path, target: str) -> float:
 
 
 def bench_first_line() -> None:
-    say("## Submit to the script's first line, warm target")
     with house() as (ws, folder), machine(folder / "m") as vm:
         src = source(folder)
         ws.compute.create("near", "ssh", **vm.options())
@@ -102,7 +102,6 @@ def bench_first_line() -> None:
 
 
 def bench_rate(count: int = 200) -> None:
-    say(f"## {count} trivial runs")
     with house() as (ws, folder), machine(folder / "m") as vm:
         src = source(folder)
         ws.compute.create("vm", "ssh", slots=2, **vm.options())
@@ -123,7 +122,6 @@ def bench_rate(count: int = 200) -> None:
 
 
 def bench_snapshot(size: int = 1 << 30, files: int = 100) -> None:
-    say(f"## A snapshot of {size >> 20} MB in {files} files")
     with tempfile.TemporaryDirectory(prefix="shunter-bench-") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -183,7 +181,6 @@ async def _send(vm: Machine, data: Path, size: int, n: int) -> tuple[float, int]
 
 
 def bench_watch(count: int = 200, machines: int = 3) -> None:
-    say(f"## {count} connections to {machines} sshd, nothing running")
     with house() as (ws, folder):
         made = [Machine(folder / f"m{n}").up() for n in range(machines)]
         try:
@@ -288,12 +285,28 @@ BENCHES: dict[str, Callable[[], None]] = {
 }  # fmt: skip
 
 
+TITLES = {
+    "first-line": "Submit to the script's first line, warm target",
+    "rate": "200 trivial runs",
+    "snapshot": "A snapshot of 1 GiB in 100 files",
+    "watch": "200 connections to 3 sshd, nothing running",
+}
+
+
 def main() -> int:
-    words = sys.argv[1:]
-    target = Path(words.pop(words.index("--write") + 1)) if "--write" in words else None
-    chosen = [w for w in words if w != "--write"] or list(BENCHES)
-    for name in chosen:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("bench", nargs="*", help=", ".join(BENCHES) + "; all when none is named")
+    parser.add_argument("--lines", type=Path, help="what other runs of this printed; ours is added to it")
+    parser.add_argument("--write", type=Path)
+    options = parser.parse_args()
+    for name in options.bench or BENCHES:
+        say(f"## {TITLES[name]}")
         BENCHES[name]()
+    if options.lines:
+        with options.lines.open("a") as file:
+            file.writelines(line + "\n" for line in lines)
+        lines[:] = _latest(options.lines.read_text().splitlines())
+    target = options.write
     if target is not None:
         head = "# SSH machines, measured\n\n    scripts/bench_ssh.py --write docs/ssh-bench.md\n\n"
         head += f"On {os.cpu_count()} cores, {time.strftime('%Y-%m-%d')}.\n\n"
@@ -301,6 +314,17 @@ def main() -> int:
             head + "\n".join(f"\n{line}\n" if line.startswith("##") else f"- {line}" for line in lines) + "\n"
         )
     return 0
+
+
+def _latest(kept: list[str]) -> list[str]:
+    """The last time that each bench was run, in their order."""
+    found: dict[str, list[str]] = {title: [] for title in TITLES.values()}
+    for line in kept:
+        if line.startswith("## "):
+            now = found[line.removeprefix("## ")] = [line]
+        else:
+            now.append(line)
+    return [line for part in found.values() for line in part]
 
 
 if __name__ == "__main__":

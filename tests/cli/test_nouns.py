@@ -106,7 +106,7 @@ def test_a_target_is_created_probed_changed_used_and_detached(shunter: Shunter, 
     said = shunter("compute", "attach", "box", "--kind", "local", "--slots", "1", "--json")
     assert said.json["config"]["slots"] == 1
     assert "box" in shunter("compute", "list").out
-    assert "1 runs at once" in shunter("compute", "show", "box").out
+    assert "1 run at once" in shunter("compute", "show", "box").out
     assert shunter("compute", "probe", "box", "--json").json["facts"]["cpus"] >= 1
     assert shunter("compute", "update", "box", "--slots=3", "--json").json["config"]["slots"] == 3
     assert shunter("submit", "--target", "box", "--source", source(), "train.py").status == 0

@@ -86,3 +86,22 @@ def test_above_the_limit_the_longest_unused_goes_and_what_is_in_use_stays(tmp_pa
 def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="cannot be a name"):
         Store(str(tmp_path)).write(name, 0, b"x", [])
+
+
+def test_a_disk_that_fills_up_on_the_way_is_told_with_the_last_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(str(tmp_path))
+    store.write("p", 0, b"first", None)
+
+    def full(fd: int, data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(OSError, match="No space left"):
+            store.write("p", 5, b"second", None)
+    with pytest.raises(OSError, match="No space left"):
+        store.write("p", 11, b"third", [(A, 16)])
+    put(store, "p", {A: b"first and second"})
+    assert store.lacking([A]) == []

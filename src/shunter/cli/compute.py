@@ -11,7 +11,7 @@ from shunter.cli import cluster
 from shunter.cli.finding import workspace
 from shunter.cli.options import Json, TargetName, Yes
 from shunter.cli.screen import Column, is_interactive, print_facts, print_json, print_table, use_json
-from shunter.cli.units import ago, local_time, parse_pairs
+from shunter.cli.units import ago, count, local_time, parse_pairs
 
 app = typer.Typer(help="Compute targets: attach, create, list, show, probe.", no_args_is_help=True)
 
@@ -69,7 +69,7 @@ def probe(name: TargetName, as_json: Json = False) -> None:
     """Reach out to a target and look at its hardware."""
     use_json(as_json)
     found = workspace().compute.get(name).probe()
-    print_json(found.data) if as_json else _print_target(found.data)
+    print_json(found.data) if as_json else _print_target(found.show())
 
 
 @app.command(context_settings=_FREE)
@@ -163,15 +163,52 @@ def _print_target(target: dict[str, Any]) -> None:
             "State": target["state"] + (f" ({target['reason']})" if target["reason"] else ""),
             "Reachable": _reachable(target.get("status")),
             "Hardware": _hardware(target["facts"]),
-            "System": target["facts"].get("system"),
-            "Room": room.get("problem") or (f"{room['slots']} runs at once" if room else ""),
-            "Running": "\n".join(f"{r['id'][:8]} {r['name']} {r['status']}" for r in target.get("running", [])),
+            "System": _system(target["facts"]),
+            "Load": _load(target.get("load")),
+            "GPUs": _gpus(target.get("load")),
+            "Room": room.get("problem") or (count(room["slots"], "run") + " at once" if room else ""),
+            "Running": _running(target),
             "Queued": target.get("queued"),
             "Options": "\n".join(f"{k.replace('_', '-')} {v}" for k, v in target["config"].items()),
             "Tags": "\n".join(f"{k}={v}" for k, v in target["tags"].items()),
             "Created": local_time(target["created_at"]),
         }
     )
+
+
+def _system(facts: dict[str, Any]) -> str:
+    details = facts.get("details") or {}
+    parts = [facts.get("system"), details.get("machine"), f"Python {facts['python']}" if facts.get("python") else ""]
+    return ", ".join(str(p) for p in [*parts, " and ".join(details.get("engines") or [])] if p)
+
+
+def _load(load: dict[str, Any] | None) -> str:
+    """How busy it is now, of those that can say so."""
+    from shunter.sdk.snapshots.sizes import in_words
+
+    if not load:
+        return ""
+    busy = f"{load['load'][0]:.2f} of {count(load['cpus'], 'core')}"
+    return f"{busy}; free are {in_words(load['memory_free_bytes'])} of memory and {in_words(load['disk_free_bytes'])} of disk"
+
+
+def _gpus(load: dict[str, Any] | None) -> str:
+    from shunter.sdk.snapshots.sizes import in_words
+
+    return "\n".join(
+        f"{g['index']} {g['name']}: {g['utilisation']} % busy, {in_words(g['memory_used_bytes'])} "
+        f"of {in_words(g['memory_bytes'])} used"
+        for g in (load or {}).get("gpus") or []
+    )
+
+
+def _running(target: dict[str, Any]) -> str:
+    lines = [
+        f"{r['id'][:8]} {r['name']} {r['status']}" + (f" since {local_time(r['since'])}" if r.get("since") else "")
+        for r in target.get("running", [])
+    ]
+    others = (target.get("load") or {}).get("others")
+    return "\n".join(lines + ([f"and {count(others, 'run')} of other servers"] if others else []))
 
 
 def _reachable(status: dict[str, Any] | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -126,7 +127,7 @@ def _scalar(text: str, shape: Any, word: str) -> Any:
     if kind == "object":
         return json.loads(text)
     if shape.get("format") in ("path", "file-path", "directory-path"):
-        return str(Path(text).expanduser().absolute())
+        return os.path.abspath(Path(text).expanduser())
     return text
 
 

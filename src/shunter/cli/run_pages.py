@@ -93,6 +93,8 @@ def _environment(run: dict[str, Any]) -> str:
     """What the script ran in, as it was found on the node: enough to prove it, and to build it again."""
     config, record = run["config"], run["properties"].get("environment") or {}
     found = config.get("environment") or {}
+    if not found and run["properties"].get("interpreter"):
+        return str(run["properties"]["interpreter"])
     if not found:
         python = f", Python {config['python']}" if config.get("python") else ""
         return str(config.get("interpreter") or "") + python

@@ -137,6 +137,13 @@ class Agent:
         found["kept_bytes"] = self.store.kept_bytes()
         return found, b""
 
+    def do_load(self, header, payload):
+        # type: (Dict[str, Any], bytes) -> Answer
+        """How busy the machine is now, and how much of it is work that other servers sent here for this user."""
+        above = os.path.dirname(self.root)
+        others = [os.path.join(above, name) for name in os.listdir(above) if name != os.path.basename(self.root)]
+        return dict(machine.load(self.root), others=sum(len(_running(root)) for root in others)), b""
+
     def do_ping(self, header, payload):
         # type: (Dict[str, Any], bytes) -> Answer
         return {"time": time.time()}, b""
@@ -342,10 +349,8 @@ class Agent:
         return {"running": []}, b""
 
     def _running(self):
-        # type: () -> list[str]
-        base = os.path.join(self.root, contract.LAUNCHES)
-        names = os.listdir(base) if os.path.isdir(base) else []
-        return [name for name in names if _is_active(os.path.join(base, name))]
+        # type: () -> List[str]
+        return _running(self.root)
 
     # The warm parent
 
@@ -486,6 +491,13 @@ def _name(pid):
     # type: (int) -> str
     with open("/proc/%d/comm" % pid) as file:
         return file.read().strip()
+
+
+def _running(root):
+    # type: (str) -> List[str]
+    base = os.path.join(root, contract.LAUNCHES)
+    names = os.listdir(base) if os.path.isdir(base) else []
+    return [name for name in names if _is_active(os.path.join(base, name))]
 
 
 def _is_active(folder):

@@ -39,6 +39,31 @@ def facts(root):
     }
 
 
+def load(root):
+    # type: (str) -> Dict[str, Any]
+    """How busy it is now: little of it, quickly."""
+    return {
+        "load": list(os.getloadavg()),
+        "cpus": len(os.sched_getaffinity(0)),
+        "memory_free_bytes": memory_free_bytes(),
+        "disk_free_bytes": shutil.disk_usage(root).free,
+        "gpus": gpus(),
+    }
+
+
+def memory_free_bytes():
+    # type: () -> int
+    """What programs could still take, caches included."""
+    try:
+        with open("/proc/meminfo") as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) << 10
+    except (OSError, ValueError, IndexError):
+        pass
+    return 0
+
+
 def gpus():
     # type: () -> List[Dict[str, Any]]
     """NVIDIA's cards as their own tool lists them; none where it is missing or fails."""

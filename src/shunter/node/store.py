@@ -42,6 +42,7 @@ class Store:
         self.folder = os.path.join(root, BLOBS)
         self._places = None  # type: Optional[Dict[str, Place]]
         self._open = {}  # type: Dict[str, int]
+        self._failed = {}  # type: Dict[str, OSError]
         self._to_sync = queue.Queue()  # type: queue.Queue[str]
         self._syncer = None  # type: Optional[threading.Thread]
         self._wrote_at = 0.0
@@ -60,7 +61,9 @@ class Store:
     def write(self, name, offset, data, table):
         # type: (str, int, bytes, Optional[List[Tuple[str, int]]]) -> None
         """The next bytes of a pack; with `table` (digest and size of each content) they are the last and it counts."""
-        path = os.path.join(self.folder, _plain(name) + ".pack")
+        path = self._pack(_plain(name))
+        if name in self._failed:  # only the last piece is answered: it tells what became of the first that failed
+            raise self._failed[name] if table is None else self._failed.pop(name)
         fd = self._open.get(name)
         if fd is None:
             if offset:
@@ -75,9 +78,11 @@ class Store:
             if table is None:
                 return
             self._enter(name, table)
-        except OSError:
+        except OSError as error:
             os.unlink(path)
             os.close(self._open.pop(name))
+            if table is None:
+                self._failed[name] = error
             raise
         os.close(self._open.pop(name))
         self._sync_later(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -139,13 +140,20 @@ def with_contents(workspace: Workspace, kind: str, config: dict[str, Any]) -> di
     for name, shape in known.get("config", {}).get("properties", {}).items():
         to = shape.get("contents_to")
         if to and config.get(name) and not config.get(to):
-            path = Path(config[name]).expanduser().absolute()
+            path = _whole_path(config[name])
             try:
                 found[to] = path.read_text()
             except (OSError, UnicodeDecodeError) as error:
                 raise ConfigError(f"{path} cannot be read: {error}.", hint=f"Name another with {name}.") from error
             found[name] = str(path)
+        elif shape.get("format") == "file-path" and config.get(name):
+            found[name] = str(_whole_path(config[name]))
     return found
+
+
+def _whole_path(path: str) -> Path:
+    """As the server finds it too: it has another folder, and on this machine the same home."""
+    return Path(os.path.abspath(Path(path).expanduser()))
 
 
 def _lines(pieces: Iterable[bytes]) -> Iterator[dict[str, Any]]:

@@ -110,6 +110,11 @@ class Machine:
         """Run something as root on the machine's network (not among its processes)."""
         return self._run("ip", "netns", "exec", self.namespace, *command)
 
+    def on_it(self, *command: str) -> str:
+        """Run something as root that sees the machine's disks."""
+        assert self._init is not None
+        return self._run("nsenter", "-m", "-t", str(_children(self._init.pid)[0]), *command)
+
     def route_to(self, other: Machine) -> None:
         """Let this machine reach another through the host, as a door to it."""
         forwards = Path("/proc/sys/net/ipv4/ip_forward")

@@ -11,8 +11,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+import pytest
 from machines import PASSWORD, Machine
+from terminals import at_a_terminal
 
 import shunter
 from shunter.testing.house import wait_until
@@ -122,3 +125,43 @@ def test_a_shell_opens_in_the_folder_and_environment_of_a_run(
     done = cli("run", "shell", run.id)
     assert done.returncode != 0
     assert "nothing to open a shell in" in done.stderr
+
+
+def test_a_machine_that_allows_one_session_says_why_there_is_no_shell(
+    ws: shunter.Workspace, make_machine: Any, tmp_path: Path, shared: Path
+) -> None:
+    narrow = make_machine(sshd=["MaxSessions 1"])
+    ws.compute.create("narrow", "ssh", **narrow.options())
+    (tmp_path / "train.py").write_text(GATED)
+    run = ws.submit("train.py", source_directory=tmp_path, arguments=[shared / "gate"], target="narrow")
+    wait_until(lambda: "on" in run.logs(), 30, "the first line")
+    code, shown = at_a_terminal(["run", "shell", run.id], [])
+    assert code != 0
+    assert "allows no second session" in shown
+    assert "MaxSessions" in shown
+    (shared / "gate").touch()
+    assert run.wait(timeout_seconds=30).status == "Completed"
+
+
+def test_a_target_shows_its_load_and_a_run_what_it_ran_with(
+    ws: shunter.Workspace, machine: Machine, tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(machine.folder)
+    paths = ["--known-hosts-file", machine.known_hosts().name, "--private-key-file", "home/../id"]
+    given = ["--kind", "ssh", "--address", machine.address, "--username", "vm", "--slots", "1", *paths]
+    done = cli("compute", "attach", "shown", *given)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (tmp_path / "train.py").write_text(GATED)
+    run = ws.submit("train.py", source_directory=tmp_path, arguments=[shared / "gate"], target="shown")
+    wait_until(lambda: "on" in run.logs(), 30, "the first line")
+    for command in ("show", "probe"):
+        shown = cli("compute", command, "shown").stdout
+        assert f"known-hosts-file {machine.folder}/known_hosts" in shown
+        assert f"private-key-file {machine.folder}/id\n" in shown
+        assert "1 run at once" in shown
+        assert f"{run.id[:8]} {run.name} Running since" in shown
+        assert "of memory and" in shown
+    (shared / "gate").touch()
+    run.wait(timeout_seconds=30)
+    assert "/python3, Python 3." in cli("run", "show", run.id).stdout
+    ws.compute.get("shown").detach()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,26 @@ def test_a_slow_link_is_not_taken_for_a_dead_one(ws: Workspace, make_machine: An
     assert run.status == "Completed"
     assert len(run.logs()) == 2 << 20
     assert "NotResponding" not in [e["status"] for e in run.events()]
+
+
+SMALL_DISK = """
+cp -a /home /run/h; mount -t tmpfs -o size=4m none /home; cp -a /run/h/* /home; chown -R 23000 /home/vm
+"""
+
+
+def test_a_disk_that_is_full_is_told_and_the_run_starts_when_there_is_room(
+    ws: Workspace, make_machine: Any, tmp_path: Path
+) -> None:
+    machine = make_machine(home_mount=SMALL_DISK)
+    ws.compute.create("vm", "ssh", **machine.options())
+    source = write(tmp_path, "print('hello')\n")
+    (source / "data").write_bytes(os.urandom(8 << 20))
+    run = ws.submit("train.py", source_directory=source, target="vm")
+    wait_until(lambda: "The disk of vm is full" in " ".join(run.why()["reasons"]), 30, "the reason")
+    assert run.refresh().status != "Failed"
+    machine.on_it("mount", "-o", "remount,size=64m", "/home")
+    assert run.wait(timeout_seconds=60).status == "Completed"
+    assert run.logs() == "hello\n"
 
 
 CLOCK = """

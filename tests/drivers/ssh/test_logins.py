@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import pty
-import select
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +10,7 @@ from typing import Any
 
 import pytest
 from machines import PASSWORD, Machine
+from terminals import at_a_terminal
 
 import shunter
 from shunter.errors import ConfigError, LoginRefused
@@ -85,33 +81,6 @@ def test_a_certificate_logs_in_and_one_that_expired_says_when(
         ws.compute.create(
             "late", "ssh", **{**trusting.options(**expired), "certificate_file": str(tmp_path / "not-cert.pub")}
         )
-
-
-def at_a_terminal(words: list[str], answers: list[tuple[bytes, bytes]], seconds: float = 60) -> tuple[int, str]:
-    """Run the command line at a terminal, answer each question once it is asked; its exit code and all it showed."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execv(sys.executable, [sys.executable, "-m", "shunter.cli", *words])
-    shown, seen, todo = b"", 0, list(answers)
-    until = time.monotonic() + seconds
-    try:
-        while time.monotonic() < until:
-            if select.select([terminal], [], [], 0.2)[0]:
-                try:
-                    data = os.read(terminal, 4096)
-                except OSError:
-                    break
-                shown += data
-            if todo and todo[0][0] in shown[seen:]:
-                seen = len(shown)
-                os.write(terminal, todo.pop(0)[1] + b"\n")
-        else:
-            os.kill(pid, signal.SIGKILL)
-    finally:
-        _, status = os.waitpid(pid, 0)
-        os.close(terminal)
-    assert not todo, shown
-    return os.waitstatus_to_exitcode(status), shown.decode()
 
 
 def test_a_person_is_asked_for_the_password_and_about_a_new_host_key(

@@ -34,13 +34,19 @@ class SshConfig(BaseModel):
         None, repr=False, json_schema_extra=SECRET, description="Passphrase of the private key."
     )
     certificate_file: str | None = Field(
-        None, json_schema_extra={"contents_to": "certificate"}, description="File with the OpenSSH certificate of the key."
+        None,
+        json_schema_extra={"contents_to": "certificate"},
+        description="File with the OpenSSH certificate of the key.",
     )
     certificate: str | None = Field(None, description="OpenSSH certificate that goes with the key.")
     jump: str | None = Field(
         None, description="Host to go through: [USER@]HOST[:PORT]; the same key or password is used."
     )
-    known_hosts_file: str | None = Field(None, description="Host keys to trust; ~/.ssh/known_hosts when not given.")
+    known_hosts_file: str | None = Field(
+        None,
+        json_schema_extra={"format": "file-path"},
+        description="Host keys to trust; ~/.ssh/known_hosts when not given.",
+    )
     accept_host_key: bool = Field(False, json_schema_extra=ONCE, description="Trust the key that a new host shows now.")
     host_key_fingerprint: str | None = Field(
         None,
@@ -54,7 +60,9 @@ class SshConfig(BaseModel):
         None, json_schema_extra=PLACE, description="Folder for our files there; ~/.shunter-node when not given."
     )
     python: str | None = Field(None, description="Python 3.8 or newer there, when python3 is not the one.")
-    disk_limit_gb: float = Field(20, gt=0, description="How much we keep there: snapshots that were sent, at most.")
+    disk_limit_gb: float = Field(
+        20, gt=0, description="How much is kept there at most: snapshots, environments, inputs, tools."
+    )
     forwarding: Literal["auto", "never"] = Field(
         "auto", description="never: no tunnel, reports come over the session itself."
     )

@@ -28,6 +28,7 @@ from shunter.model.compute import Compute
 log = logging.getLogger("shunter.ssh")
 
 TIDY_SECONDS = 600.0
+LOAD_SECONDS = 5.0
 
 
 class SshDriver:
@@ -61,6 +62,11 @@ class SshDriver:
             why=str(details.get("why") or ""),
             price_per_hour=self.config.price_per_hour,
         )
+
+    def interpreter(self) -> str:
+        """What a script runs with that asks for no environment."""
+        details = self.facts.get("details") or {}
+        return f"{self.config.python or details.get('interpreter')}, Python {self.facts.get('python')}"
 
     # Attaching
 
@@ -104,6 +110,13 @@ class SshDriver:
 
     def status(self) -> dict[str, Any]:
         return self.link.status()
+
+    async def load(self) -> dict[str, Any] | None:
+        """How busy the machine is now; None when it does not answer at once."""
+        if not self.link.is_up:
+            return None
+        found, _ = await (await self.link.session()).call("load", seconds=LOAD_SECONDS)
+        return found
 
     # The five verbs
 

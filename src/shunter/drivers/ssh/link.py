@@ -210,5 +210,6 @@ class Link:
         if self.is_up:
             return {"reachable": True, "since": self.since}
         if not self.generation and not self.problem:
-            return {"reachable": None, "since": self.since, "why": "It was not needed yet."}
+            why = "It is being reached." if self._keeper is not None else "It was not needed yet."
+            return {"reachable": None, "since": self.since, "why": why}
         return {"reachable": False, "since": self.since, "why": self.problem}

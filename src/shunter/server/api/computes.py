@@ -83,10 +83,14 @@ async def show(workspace: str, name: str, server: Server) -> dict[str, Any]:
         room: dict[str, Any] = {"slots": capacity.slots, "nodes": capacity.nodes, "gpus": capacity.gpus}
     except ShunterError as error:
         room = {"problem": error.message}
-    runs = [{"id": r.id, "name": r.name, "status": str(r.status), "slots": r.slots} for r in running]
+    runs = [
+        {"id": r.id, "name": r.name, "experiment": r.experiment, "status": str(r.status), "slots": r.slots,
+         "since": time_text(r.since)}
+        for r in running
+    ]  # fmt: skip
     nodes = await server.clusters.status(workspace, name) if "problem" not in room else {}
     found = {**compute_wire(compute), **_status(server, compute), "capacity": room, "running": runs, "queued": len(queued)}
-    return found | nodes
+    return found | nodes | await _load(server, compute)
 
 
 @router.post("/workspaces/{workspace}/computes/{name}/probe")
@@ -126,6 +130,16 @@ async def show_kind(kind: str) -> dict[str, Any]:
     cls = driver_class(kind)
     can = {name: getattr(cls.can, name) for name in cls.can.__dataclass_fields__}
     return {"kind": kind, "can": can, "config": cls.Config.model_json_schema()}
+
+
+async def _load(server: Parts, compute: Compute) -> dict[str, Any]:
+    """How busy a target is that can say so; nothing of one that does not answer."""
+    try:
+        driver = server.targets.driver(compute.workspace, compute.name)
+        found = await driver.load() if hasattr(driver, "load") else None
+    except ShunterError:
+        return {}
+    return {} if found is None else {"load": found}
 
 
 def _status(server: Parts, compute: Compute) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shunter.drivers.base import Driver
 from shunter.errors import AlreadyExists, Conflict, Infeasible, NotFound, ShunterError, UsageError, nearest
 from shunter.model.names import check_run_id, check_title
 from shunter.model.run import Event, Launch, Run, Status
@@ -112,7 +113,7 @@ def _submit(parts: Parts, asked: Submission) -> Run:
         priority=asked.priority,
         reason="Submitted.",
         tags=dict(asked.tags),
-        properties={**asked.properties, **parts.environments.record(driver, config)},
+        properties={**asked.properties, **parts.environments.record(driver, config), **_interpreter(driver, config)},
     )
     try:
         run = parts.runs.add(run, Event(run.id, now, "state", Status.QUEUED, "Submitted.", {}))
@@ -201,6 +202,13 @@ def attempts_of(launches: list[Launch]) -> list[dict[str, Any]]:
         }
         for number, members in sorted(found.items())
     ]  # fmt: skip
+
+
+def _interpreter(driver: Driver, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Without an environment, a target that has a Python of its own runs the script with that one."""
+    if config.get("environment") or not hasattr(driver, "interpreter"):
+        return {}
+    return {"interpreter": driver.interpreter()}
 
 
 def _check_script(script: str, paths: set[str]) -> None:
