@@ -18,11 +18,17 @@ app = typer.Typer(help="Compute targets: attach, create, list, show, probe.", no
 _FREE = {"allow_extra_args": True, "ignore_unknown_options": True}
 _Kind = Annotated[str, typer.Option("--kind", metavar="KIND", help="What it is; `shunter compute kinds` lists them.")]
 _Force = Annotated[bool, typer.Option("--force", help="Cancel the runs that are there first.")]
+_RunConfig = Annotated[
+    bool, typer.Option("--write-run-config", help="Also write NAME.runconfig into .azureml/ of this folder.")
+]
 _Tags = Annotated[list[str] | None, typer.Option("--tag", metavar="K=V", help="A tag; may be repeated.")]
 
 
 @app.command(context_settings=_FREE)
-def create(ctx: typer.Context, name: TargetName, kind: _Kind, tag: _Tags = None, as_json: Json = False) -> None:
+def create(
+    ctx: typer.Context, name: TargetName, kind: _Kind, tag: _Tags = None, write_run_config: _RunConfig = False,
+    as_json: Json = False,
+) -> None:  # fmt: skip
     """Create a target. Every other option is one of its kind: `shunter compute kinds KIND` lists them.
 
     Passwords and other secrets are never given as arguments: `--password` alone asks for it.
@@ -34,10 +40,13 @@ def create(ctx: typer.Context, name: TargetName, kind: _Kind, tag: _Tags = None,
     ws = workspace()
     config = read_options(list(ctx.args), _schema(ws, kind), kind)
     made = attach(ws, name, kind, parse_pairs(tag, "--tag"), config, quiet=as_json)
+    file = made.write_run_config() if write_run_config else None
     if as_json:
-        print_json(made.data)
-    else:
-        print(f"Compute target {made.name} of kind {made.kind} is there: `shunter submit --target {made.name} SCRIPT`.")
+        print_json(made.data | ({"run_config": str(file)} if file else {}))
+        return
+    print(f"Compute target {made.name} of kind {made.kind} is there: `shunter submit --target {made.name} SCRIPT`.")
+    if file is not None:
+        print(f"{file} is written: `shunter submit --run-config {file} SCRIPT` goes there.")
 
 
 app.command("attach", context_settings=_FREE, help=(create.__doc__ or "").replace("Create", "Attach", 1))(create)

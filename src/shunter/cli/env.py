@@ -9,7 +9,7 @@ import typer
 
 from shunter.cli.finding import complete_targets, workspace
 from shunter.cli.options import Json, Yes
-from shunter.cli.screen import Column, is_interactive, print_facts, print_json, print_table, use_json
+from shunter.cli.screen import Column, is_interactive, is_terminal, print_facts, print_json, print_table, use_json
 from shunter.cli.units import ago, count, parse_seconds
 
 app = typer.Typer(help="Environments: register, list, show, lock, build, diff, delete, gc.", no_args_is_help=True)
@@ -130,6 +130,10 @@ def build(which: Which, target: Target = "local", as_json: Json = False) -> int:
     from shunter.cli.submitting import follow_or_leave
 
     run = workspace().environments.build(_find(which), target)
+    if not as_json and is_terminal():
+        from shunter.cli.building import watch_build
+
+        return watch_build(run)
     return follow_or_leave(run, False, as_json, {})
 
 
