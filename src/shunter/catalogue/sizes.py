@@ -158,18 +158,21 @@ def _read(text: str) -> list[Size]:
                 name=row["name"], cpus=max(1, int(float(row["cpus"]))), memory_gib=float(row["memory_gib"]),
                 cloud=row.get("cloud") or "own", category=row.get("category") or "", series=row.get("series") or "",
                 gpus=float(row.get("gpus") or 0), gpu_model=row.get("gpu_model") or "",
-                gpu_memory_gib=float(row.get("gpu_memory_gib") or 0), prices=_prices(row.get("prices") or ""),
+                gpu_memory_gib=float(row.get("gpu_memory_gib") or 0),
+                prices=_prices(row.get("prices") or "", free="cloud" not in row),
             )
         )  # fmt: skip
     return found
 
 
-def _prices(text: str) -> dict[str, Price]:
+def _prices(text: str, free: bool) -> dict[str, Price]:
+    """`free`: a price of 0 is meant. Price lists of clouds write so what they do not sell by the hour."""
     found = {}
     for part in filter(None, text.split(";")):
         region, _, price = part.partition("=")
         usual, _, spot = price.partition("/")
-        found[region] = Price(float(usual), float(spot) if spot else None)
+        if float(usual) > 0 or free:
+            found[region] = Price(float(usual), float(spot) if spot else None)
     return found
 
 

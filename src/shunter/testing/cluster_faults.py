@@ -67,8 +67,9 @@ class Storm:
     def kill(self, what: str) -> bool:
         """Kill -9 one part, if it is there at this moment."""
         house = self.house
+        nodes = sorted(house.nodes().values())
         chosen: dict[str, list[int | None]] = {
-            "node": [next(iter(house.nodes().values()), None)], "head": [house.head], "keeper": [house.keeper],
+            "node": self.dice.sample(nodes, k=min(1, len(nodes))), "head": [house.head], "keeper": [house.keeper],
             "server": [House(self.home).server], "autoscaler": [*house.autoscaler()],
         }  # fmt: skip
         hit = False

@@ -34,6 +34,20 @@ def test_migrating_an_empty_database_gives_the_tables_that_a_new_one_has(tmp_pat
     old.close()
 
 
+def test_a_database_of_the_first_revision_gets_the_index_of_the_queue(tmp_path: Path) -> None:
+    old = Database.open(sqlite_url(tmp_path / "old.db"))
+    with old.begin() as connection:
+        connection.execute(sa.text("DROP INDEX runs_by_turn"))
+        connection.execute(sa.text("CREATE INDEX runs_by_queue ON runs (workspace, target, status)"))
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '0001'"))
+    old.close()
+    opened = Database.open(sqlite_url(tmp_path / "old.db"))
+    names = {index["name"] for index in sa.inspect(opened.engine).get_indexes("runs")}
+    assert "runs_by_turn" in names
+    assert "runs_by_queue" not in names
+    opened.close()
+
+
 def test_a_newer_database_is_refused_in_words(tmp_path: Path) -> None:
     database = Database.open(sqlite_url(tmp_path / "a.db"))
     with database.begin() as connection:

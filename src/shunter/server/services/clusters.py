@@ -105,7 +105,7 @@ class Clusters:
         if not isinstance(driver, Scaling):
             return {}
         nodes = await driver.nodes()
-        return {"node_counts": _counts(nodes), "nodes": [node.to_wire() for node in nodes]}
+        return {"node_counts": _counts(nodes), "nodes": [_node_wire(node) for node in nodes]}
 
     # Made for one run.
 
@@ -221,6 +221,12 @@ class Clusters:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("looking after a cluster failed", exc_info=task.exception())
+
+
+def _node_wire(node: NodeState) -> dict[str, Any]:
+    from shunter.server.api.wire import time_text
+
+    return {**node.to_wire(), "asked_at": time_text(node.asked_at), "ended_at": time_text(node.ended_at)}
 
 
 def _counts(nodes: Sequence[NodeState]) -> dict[str, int]:
