@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import warnings
 
 import numpy as np
 import pytest
@@ -159,3 +160,23 @@ def test_a_cluster_of_noise_gives_an_honest_interval() -> None:
     (estimate,) = predict_run_time(probes, [Point(4)])
     assert estimate.low < math.exp(3) < estimate.high
     assert sum(estimate.covers(probe.seconds) for probe in probes) >= 8
+
+
+def test_a_parameter_that_was_zero_in_all_probes_is_answered_without_a_warning() -> None:
+    probes = [Probe(Point(n, 1000, "MB", {"share": 0.0}), 10 + 100 / n) for n in (2, 4, 8)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        same, other = predict_run_time(
+            probes, [Point(6, 1000, "MB", {"share": 0.0}), Point(6, 1000, "MB", {"share": 0.5})]
+        )
+    assert same.covers(10 + 100 / 6)
+    assert other.log_sd >= same.log_sd
+
+
+def test_a_parameter_without_effect_is_found_to_have_none() -> None:
+    rng = np.random.default_rng(3)
+    points = [Point(n, d, "MB", {"odd": o}) for n in (2, 4, 8) for d in (500, 1000, 2000) for o in (1.0, 10.0)]
+    probes = [Probe(p, (20 + 0.5 * (p.data_size or 0) / p.nodes) * float(np.exp(0.02 * rng.normal()))) for p in points]
+    one, two = predict_run_time(probes, [Point(6, 1500, "MB", {"odd": o}) for o in (1.0, 10.0)])
+    assert one.median == pytest.approx(two.median, rel=0.03)
+    assert one.median == pytest.approx(20 + 0.5 * 1500 / 6, rel=0.05)

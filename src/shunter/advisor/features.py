@@ -53,7 +53,9 @@ class Columns:
             if (reference[:, j] > 0).all() and (self.values[:, j] > 0).all():
                 out[:, j] = np.log(self.values[:, j])
             else:
-                out[:, j] = 2 * self.values[:, j] / max(float(reference[:, j].max()), 1e-300)
+                # Where all that was measured is zero, what is asked gives the scale.
+                largest = float(reference[:, j].max()) or float(self.values[:, j].max()) or 1.0
+                out[:, j] = 2 * self.values[:, j] / largest
         return out
 
 

@@ -50,7 +50,8 @@ def predict_run_time(
         if not fresh:
             break
         late += fresh
-    quantile = float(stats.t.ppf(0.95, 3 + len(done) / 8))
+    freedom = 3 + len(done) / 8 if len(done) >= ENOUGH_FOR_AN_ODD_ONE else 2.5
+    quantile = float(stats.t.ppf(0.95, freedom))
     notes = _notes([*done, *late], points)
     return tuple(
         estimate_from_log(float(m), float(np.sqrt(v)), quantile, n)
@@ -78,12 +79,14 @@ def _predict(
     log_seconds = np.log([probe.seconds for probe in done])
     fewest = min(float(known.values[:, 0].min()), float(asked.values[:, 0].min()))
     shifts = [shift for shift in prior.coordinators if fewest - shift >= 0.5] or [0.0]
-    even = replace(prior, spill=NEVER)
+    # Few points cannot tell whether memory runs short somewhere: it stays possible.
+    few = len(done) < ENOUGH_FOR_AN_ODD_ONE
+    even = prior if few else replace(prior, spill=NEVER)
     if len(done) > MANY and len(shifts) > 1:
         shifts = [_best_shift(done, points[:1], shifts, even)]
     models = [fit_model(known, asked, log_seconds, shift, True, even) for shift in shifts]
     likely = shifts[int(np.argmax([_judged(model, len(done)) for model in models]))]
-    if known.has_data:
+    if known.has_data and not few:
         models.append(fit_model(known, asked, log_seconds, likely, True, prior))
     if bounds is not None or (len(done) >= ENOUGH_FOR_A_REGIME and any(model.odd for model in models)):
         models.append(fit_model(known, asked, log_seconds, likely, False, even))

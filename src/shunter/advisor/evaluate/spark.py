@@ -56,10 +56,10 @@ def c3o(folder: Path, seeds: int, splits: int) -> list[Result | None]:
     jobs = read_jobs(folder)
     rows = [
         ("C3O run time, 90/10", 0.9, 0.017, "C3O 2.5, GP here 1.8", splits),
-        ("C3O run time from 6 points", 6, 0.09, "27 (GP here 18.2)", max(splits // 3, 5)),
-        ("C3O run time from 10 points", 10, 0.06, "17 from 15 (GP here 9.8)", max(splits // 3, 5)),
-        ("C3O run time from 3 points", 3, None, "GP here 37.5", max(splits // 6, 5)),
-        ("C3O run time from 20 points", 20, None, "GP here 6.1", max(splits // 6, 5)),
+        ("C3O run time from 6 points", 6, 0.09, "27 (GP here 18.2)", splits),
+        ("C3O run time from 10 points", 10, 0.06, "17 from 15 (GP here 9.8)", splits),
+        ("C3O run time from 3 points", 3, None, "GP here 37.5", splits),
+        ("C3O run time from 20 points", 20, None, "GP here 6.1", splits),
     ]
     return [_c3o_row(jobs, name, size, bar, known, seeds, count) for name, size, bar, known, count in rows]
 
