@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -88,6 +89,9 @@ async def serve(home: HomeFolder, options: argparse.Namespace) -> int:
     write_endpoint(home, {**parts.info, "started_at": time.time()})
     if not options.embedded:
         print(f"Shunter {__version__} serves {home.path} at {url}", file=sys.stderr, flush=True)
+    # What is there now stays: the collector need not look at it again, nor look up after every few calls.
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
     idle = asyncio.create_task(end_when_idle(parts, door, stop, options.idle_seconds)) if options.embedded else None
     try:
         await server.serve(sockets=[listener])

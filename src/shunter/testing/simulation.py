@@ -301,7 +301,7 @@ class World:
         )  # fmt: skip
         self.store.add(run, Event(run_id, self.now, "state", Status.QUEUED, "Submitted."))
         self.note(f"{run_id} submitted, {nodes} nodes")
-        self.dispatch.queue_changed("w", "t")
+        self.dispatch.submitted(run)
         if self.random.random() < 0.3:
             self.later(self.random.uniform(0, 60), lambda: self._cancel(run_id))
 

@@ -88,6 +88,7 @@ class Dispatcher:
         self._tasks: set[asyncio.Task[None]] = set()
         self._retry_at: dict[Key, float] = {}
         self._being_readied: set[Key] = set()
+        self._full: set[Key] = set()
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """The loop that rounds run in: others may then tell us things from their threads."""
@@ -95,8 +96,13 @@ class Dispatcher:
 
     # What others tell dispatch.
 
+    def submitted(self, run: Run) -> None:
+        """A run was queued. On a target that is full nothing follows from that: the next slot that becomes free does."""
+        if (run.workspace, run.target) not in self._full:
+            self.queue_changed(run.workspace, run.target)
+
     def queue_changed(self, workspace: str, target: str) -> None:
-        """Something was queued or a slot became free there."""
+        """A slot became free there, or something else that may let a queued run start."""
         self.dirty[(workspace, target)] = None
         self._wake()
 
@@ -252,10 +258,12 @@ class Dispatcher:
 
     def _begin(self, key: Key, driver: Driver) -> list[Start]:
         """Load the head of one queue, decide, write the intents. In one call of the database's thread."""
+        self._full.discard(key)  # whoever is told that it is full was told before this look, or is told after it
         capacity, in_use = driver.capacity(), self.store.slots_in_use(*key)
         gpus = sum(gpus_of(self._load(run_id)[0]) for run_id, _ in in_use) if capacity.gpus else 0
         pool = Pool(capacity, in_use, gpus)
         if pool.free <= 0:
+            self._full.add(key)
             return []
         now = self.clock()
         begun: list[Start] = []

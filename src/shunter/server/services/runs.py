@@ -120,7 +120,7 @@ def _submit(parts: Parts, asked: Submission) -> Run:
     except AlreadyExists:
         return parts.runs.get(asked.id)
     parts.context.notifier.expect(run)
-    parts.dispatch.queue_changed(run.workspace, run.target)
+    parts.dispatch.submitted(run)
     return run
 
 
