@@ -18,6 +18,7 @@ from shunter.server.storage.metrics import NUMBER, Batch, Metrics
 from shunter.server.storage.runs import SqlRuns
 from shunter.server.tracking.artifacts import Artifacts
 from shunter.server.tracking.projection import Projection
+from shunter.server.tracking.tables import FileTables
 
 #: The columns of MLflow 3.17 that matter here; the journey runs on the real tables.
 TABLES = """
@@ -45,7 +46,7 @@ class Place:
         connection.close()
 
     def projection(self) -> Projection:
-        found = Projection(self.runs, self.metrics, self.file)
+        found = Projection(self.runs, self.metrics, FileTables(self.file))
         self.runs.on_write = self.metrics.on_write = found.mark
         return found
 
@@ -126,7 +127,7 @@ def test_tables_that_are_not_those_we_know_are_refused_in_words(place: Place) ->
 
 
 def test_a_locked_database_is_an_error_in_words_and_nothing_is_lost(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shunter.server.tracking.projection.BUSY_SECONDS", 0.1)
+    monkeypatch.setattr("shunter.server.tracking.tables.BUSY_SECONDS", 0.1)
     projection = place.projection()
     projection.bring()
     place.add(1)

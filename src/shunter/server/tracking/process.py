@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from shunter.errors import ExtraMissing, ServerError
+from shunter.server.tracking.tables import Tables
 
 log = logging.getLogger("shunter.tracking")
 
@@ -20,15 +21,17 @@ START_SECONDS = 180.0
 IDLE_SECONDS = 1800.0
 WATCH_SECONDS = 60.0
 SOCKET = "socket"
+#: In the environment, not among the words of the command: it may hold a password, and those everybody sees.
+DATABASE = "SHUNTER_MLFLOW_DATABASE"
 
 
 class MlflowProcess:
     """At most one. `ready` waits until it answers; a call that finds it dead starts it again."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, tables: Tables) -> None:
         self.home = home
         self.folder = home / "mlflow"
-        self.database = self.folder / "mlflow.db"
+        self.tables = tables
         self.used_at = 0.0
         self._child: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
@@ -84,15 +87,16 @@ class MlflowProcess:
             hint = "pip install 'shunter[models]'; 'shunter[mlflow]' brings its pages too."
             raise ExtraMissing("MLflow is not installed beside the server.", hint=hint)
         (self.folder / "artifacts").mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.tables.prepare()
         listener = self._listen()
         try:
             command = [sys.executable, "-I", str(Path(__file__).with_name("serve.py"))]
             env = {k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "_MLFLOW_"))}
             with (self.folder / "log").open("ab") as output:
                 child = subprocess.Popen(
-                    [*command, str(listener.fileno()), f"sqlite:///{self.database}", str(self.home)],
+                    [*command, str(listener.fileno()), str(self.home)],
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, pass_fds=[listener.fileno()],
-                    env=env, cwd=self.folder, start_new_session=True,
+                    env=env | {DATABASE: self.tables.url}, cwd=self.folder, start_new_session=True,
                 )  # fmt: skip
         finally:
             listener.close()

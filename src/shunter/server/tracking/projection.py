@@ -7,12 +7,9 @@ look whether they are there, and a release that lacks one is refused in words in
 from __future__ import annotations
 
 import json
-import sqlite3
 import threading
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -24,12 +21,12 @@ from shunter.server.storage.runs import SqlRuns
 from shunter.server.storage.schema import metrics as metrics_table
 from shunter.server.storage.schema import runs as runs_table
 from shunter.server.tracking.rows import experiment_row, latest_of, metric_rows, params_of, run_row, tags_of
+from shunter.server.tracking.tables import Connection, Tables
 
 RUNS_AT_ONCE = 200
 POINTS_AT_ONCE = 50_000
 #: A run with no more new points than this is written with many others at once.
 SHORT = 1000
-BUSY_SECONDS = 30.0
 
 _NEEDED = {
     "experiments": {"experiment_id", "name", "artifact_location", "lifecycle_stage", "creation_time", "last_update_time"},
@@ -45,10 +42,10 @@ _NEEDED = {
 class Projection:
     """`mark` what changed, `bring` it into MLflow's tables. Before the first `bring` of a server all runs are looked at."""
 
-    def __init__(self, runs: SqlRuns, metrics: Metrics, file: Path) -> None:
+    def __init__(self, runs: SqlRuns, metrics: Metrics, tables: Tables) -> None:
         self.runs = runs
         self.metrics = metrics
-        self.file = file
+        self.tables = tables
         self._dirty: set[str] = set()
         self._is_complete = False
         self._lock = threading.Lock()
@@ -62,7 +59,7 @@ class Projection:
         """Bring MLflow up to date; returns how many runs that took. MLflow must have made its tables before."""
         if self._is_complete and not self._dirty:
             return 0
-        with self._lock, self._open() as connection:
+        with self._lock, self.tables.open() as connection:
             if not self._is_complete:
                 self._check(connection)
                 self._is_complete = True  # what changes while we look is marked
@@ -86,23 +83,9 @@ class Projection:
         with self.runs.database.read() as connection:
             return connection.execute(sa.select(runs_table.c.id).where(runs_table.c.id == run_id)).first() is not None
 
-    @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
-        connection = sqlite3.connect(self.file, timeout=BUSY_SECONDS, isolation_level=None)
-        try:
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=NORMAL")
-            yield connection
-        except sqlite3.OperationalError as error:
-            raise ServerError(
-                f"MLflow's database could not be written: {error}.", hint=f"Who else has {self.file} open? Try again."
-            ) from error
-        finally:
-            connection.close()
-
-    def _check(self, connection: sqlite3.Connection) -> None:
+    def _check(self, connection: Connection) -> None:
         for table, needed in _NEEDED.items():
-            found = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+            found = connection.columns(table)
             if not needed <= found:
                 raise ServerError(
                     f"This release of MLflow keeps its {table} otherwise than we know: no {', '.join(sorted(needed - found))}.",
@@ -112,7 +95,7 @@ class Projection:
             "CREATE TABLE IF NOT EXISTS shunter_runs (run_id TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, state TEXT NOT NULL)"
         )
 
-    def _differing(self, connection: sqlite3.Connection) -> set[str]:
+    def _differing(self, connection: Connection) -> set[str]:
         """Runs that are not in MLflow as they are here, and those that are there and no longer here."""
         held = dict(connection.execute("SELECT run_id, fingerprint FROM shunter_runs"))
         found = {run_id for run_id, print_ in self._fingerprints() if held.pop(run_id, None) != print_}
@@ -130,7 +113,7 @@ class Projection:
                 text = f"{row.name}\0{row.tags}\0{row.properties}"
                 yield row.id, f"{row.version}:{points.get(row.id, 0)}:{zlib.crc32(text.encode('utf-8', 'surrogatepass')):x}"
 
-    def _project(self, connection: sqlite3.Connection, ids: list[str]) -> None:
+    def _project(self, connection: Connection, ids: list[str]) -> None:
         prints = dict(self._fingerprints(ids))
         marks = ",".join("?" * len(ids))
         held = {
@@ -164,7 +147,7 @@ class Projection:
             self._write_points(connection, metrics[run.id], states[run.id])
             _remember(connection, run.id, prints[run.id], states[run.id])
 
-    def _write_run(self, connection: sqlite3.Connection, run: Run, state: dict[str, Any]) -> None:
+    def _write_run(self, connection: Connection, run: Run, state: dict[str, Any]) -> None:
         connection.execute(_EXPERIMENT, experiment_row(run))
         connection.execute(_RUN, run_row(run))
         tags = tags_of(run)
@@ -174,7 +157,7 @@ class Projection:
         state["tags"] = list(tags)
         connection.executemany(_PARAM, [(key, value, run.id) for key, value in params_of(run).items()])
 
-    def _write_short(self, connection: sqlite3.Connection, metrics: Sequence[Metric], state: dict[str, Any]) -> None:
+    def _write_short(self, connection: Connection, metrics: Sequence[Metric], state: dict[str, Any]) -> None:
         """What is new of a run with few points, inside the transaction that writes the run."""
         points: list[tuple[Any, ...]] = []
         latest = []
@@ -189,13 +172,13 @@ class Projection:
             connection.executemany(_POINT, points)
             connection.executemany(_LATEST, latest)
 
-    def _write_points(self, connection: sqlite3.Connection, metrics: Sequence[Metric], state: dict[str, Any]) -> None:
+    def _write_points(self, connection: Connection, metrics: Sequence[Metric], state: dict[str, Any]) -> None:
         for metric in metrics:
             start = _held(state, metric)
             while start < metric.count:
                 start = self._write_some(connection, metric, start, state)
 
-    def _write_some(self, connection: sqlite3.Connection, metric: Metric, start: int, state: dict[str, Any]) -> int:
+    def _write_some(self, connection: Connection, metric: Metric, start: int, state: dict[str, Any]) -> int:
         some = metric_rows(metric, self.metrics.points(metric, start), POINTS_AT_ONCE)
         if not some:
             state["counts"][str(metric.id)] = metric.count  # its file is gone: nothing to come
@@ -218,7 +201,7 @@ def _held(state: Mapping[str, Any], metric: Metric) -> int:
     return int(state["counts"].get(str(metric.id), 0))
 
 
-def _remember(connection: sqlite3.Connection, run_id: str, fingerprint: str, state: Mapping[str, Any]) -> None:
+def _remember(connection: Connection, run_id: str, fingerprint: str, state: Mapping[str, Any]) -> None:
     connection.execute(
         "INSERT INTO shunter_runs VALUES (?, ?, ?) ON CONFLICT (run_id) DO UPDATE SET "
         "fingerprint = excluded.fingerprint, state = excluded.state",
@@ -226,13 +209,13 @@ def _remember(connection: sqlite3.Connection, run_id: str, fingerprint: str, sta
     )
 
 
-def _delete(connection: sqlite3.Connection, run_id: str) -> None:
+def _delete(connection: Connection, run_id: str) -> None:
     """Delete means delete: also in the tables that MLflow hangs on a run. Registered models stay."""
-    for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+    # The run itself last: others refer to it.
+    for table in sorted(connection.tables(), key=lambda name: name == "runs"):
         if table in ("model_versions", "logged_models"):
             continue
-        columns = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
-        for column in columns & {"run_uuid", "run_id"}:
+        for column in connection.columns(table) & {"run_uuid", "run_id"}:
             connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (run_id,))
 
 
@@ -255,5 +238,6 @@ _LATEST = (
     "INSERT INTO latest_metrics (key, value, timestamp, run_uuid, step, is_nan) VALUES (?, ?, ?, ?, ?, ?) "
     "ON CONFLICT (key, run_uuid) DO UPDATE SET value = excluded.value, timestamp = excluded.timestamp, "
     "step = excluded.step, is_nan = excluded.is_nan "
-    "WHERE (excluded.step, excluded.timestamp, excluded.value) >= (step, timestamp, value)"
+    "WHERE (excluded.step, excluded.timestamp, excluded.value) >= "
+    "(latest_metrics.step, latest_metrics.timestamp, latest_metrics.value)"
 )

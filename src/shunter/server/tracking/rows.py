@@ -67,7 +67,7 @@ def metric_rows(metric: Metric, points: Points, most: int) -> list[tuple[Any, ..
     for step, at, value in zip(points.steps[:most], points.times[:most], points.values[:most], strict=True):
         is_nan = math.isnan(value)
         kept = 0.0 if is_nan else value if math.isfinite(value) else math.copysign(LARGEST, value)
-        found.append((key, kept, _ms(at), run_id, step, int(is_nan)))
+        found.append((key, kept, _ms(at), run_id, step, is_nan))
     return found
 
 

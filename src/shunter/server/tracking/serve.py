@@ -1,7 +1,8 @@
 """MLflow's own server in its lightest form: its Flask application in one process, without the libraries it can do without.
 
-Started by `process.py` as `python serve.py FD DATABASE ROOT`: FD is the listening socket, standard input a pipe whose
-end says that our server is gone. Measured: 2.5 s and 144 MB, against 7 s and 540 MB for `mlflow server --workers 1`.
+Started by `process.py` as `python serve.py FD ROOT`: FD is the listening socket, standard input a pipe whose end says
+that our server is gone; the database is named by SHUNTER_MLFLOW_DATABASE.
+Measured: 2.5 s and 144 MB, against 7 s and 540 MB for `mlflow server --workers 1`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ ARTIFACT_ROOT = "mlflow-artifacts:/mlflow/artifacts"
 
 
 def main() -> None:
-    fd, database, root = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+    fd, root = int(sys.argv[1]), sys.argv[2]
+    database = os.environ.pop("SHUNTER_MLFLOW_DATABASE")
     threading.Thread(target=_end_with_our_server, daemon=True).start()
     for name in HEAVY:
         sys.modules[name] = None  # type: ignore[assignment]
@@ -45,22 +47,22 @@ def main() -> None:
 
 def _bring_up_to_date(database: str) -> None:
     """An older release's tables are migrated. A newer release's are refused by MLflow itself, in words."""
-    import sqlite3
+    import importlib
 
-    if not database.startswith("sqlite:///") or not os.path.exists(database[10:]):
+    import sqlalchemy as sa
+
+    if database.startswith("sqlite:///") and not os.path.exists(database[10:]):
         return
-    with sqlite3.connect(database[10:]) as connection:
-        known = connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'alembic_version'").fetchone()[0]
-    connection.close()
-    if known:
-        import importlib
-
-        utils = importlib.import_module("mlflow.store.db.utils")
-        engine = utils.create_sqlalchemy_engine(database)
-        try:
-            utils._verify_schema(engine)
-        except Exception:
-            utils._upgrade_db(engine)
+    utils = importlib.import_module("mlflow.store.db.utils")
+    engine = utils.create_sqlalchemy_engine(database)
+    try:
+        if sa.inspect(engine).has_table("alembic_version"):
+            try:
+                utils._verify_schema(engine)
+            except Exception:
+                utils._upgrade_db(engine)
+    finally:
+        engine.dispose()
 
 
 def _end_with_our_server() -> None:

@@ -13,6 +13,7 @@ from shunter.server.tracking.artifacts import Artifacts
 from shunter.server.tracking.permits import Permits, permits_of
 from shunter.server.tracking.process import MlflowProcess
 from shunter.server.tracking.projection import Projection
+from shunter.server.tracking.tables import tables_of
 
 if TYPE_CHECKING:
     from shunter.server.services.parts import Parts
@@ -24,8 +25,9 @@ SESSION_SECONDS = 12 * 3600.0
 class Tracking:
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
-        self.process = MlflowProcess(parts.home)
-        self.projection = Projection(parts.runs, parts.context.metrics, self.process.database)
+        tables = tables_of(parts.database.url, parts.home / "mlflow" / "mlflow.db")
+        self.process = MlflowProcess(parts.home, tables)
+        self.projection = Projection(parts.runs, parts.context.metrics, tables)
         self.artifacts = Artifacts(parts.home)
         self.sessions = Sessions()
 
