@@ -93,7 +93,8 @@ class Batch:
         """Every run ended with its true outcome, ran once, and its log is whole. `lost`: runs whose script was killed."""
         started: Counter[str] = Counter()
         ended: Counter[str] = Counter()
-        for line in self.ledger.read_text().splitlines():
+        # A script that is killed at once has written nothing.
+        for line in self.ledger.read_text().splitlines() if self.ledger.exists() else ():
             word, launch, _ = line.split()
             (started if word == "start" else ended)[launch.split(".")[0]] += 1
         for run in self.runs:
