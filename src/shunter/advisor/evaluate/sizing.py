@@ -124,7 +124,7 @@ def machine_types(folder: Path, pool: Examples) -> list[Result | None]:
 
 
 def _repetition_error(workload: scout.Workload, names: Sequence[str]) -> float:
-    """How far each run is from the median of the other runs of the same on the same machine: what nobody can foretell."""
+    """How far each run is from the median of the other runs of the same on the same machine: its noise."""
     out = []
     for name in names:
         seconds = [run.seconds for run in workload.runs[name]]
