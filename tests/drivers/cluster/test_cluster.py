@@ -45,6 +45,16 @@ def test_a_gang_runs_on_two_nodes_and_sees_nothing_of_ray(ws: Workspace, cpu: Co
     assert cpu.show()["node_counts"] == dict.fromkeys(cpu.show()["node_counts"], 0) | {"idle": 2}
 
 
+def test_its_nodes_are_listed_for_people(ws: Workspace, cpu: Compute, source: Path) -> None:
+    submit(ws, source, "").wait(timeout_seconds=WAIT)
+    env = {**os.environ, "PYTHONPATH": str(Path(shunter.__file__).parents[1])}
+    shown = subprocess.run([sys.executable, "-m", "shunter.cli", "compute", "nodes", "cpu"], env=env, capture_output=True,
+                           text=True, check=True).stdout.splitlines()  # fmt: skip
+    assert shown[0].split()[:2] == ["NODE", "STATE"]
+    assert {line.split()[1] for line in shown[1:]} <= {"idle", "running"}
+    assert all(" ago" in line for line in shown[1:])
+
+
 def test_parts_of_a_node_are_given_out_and_the_rest_waits(ws: Workspace, cpu: Compute, source: Path, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     runs = [submit(ws, source, LEDGER, tmp_path / "ledger", gate, cpus=1) for _ in range(5)]
