@@ -83,7 +83,7 @@ class Home:
             status, body = self._read()
             self._unanswered -= 1
             if status != 200:
-                raise Refused(status, body)
+                raise self._refused(status, body)
             found = json.loads(body)
         return found
 
@@ -101,7 +101,7 @@ class Home:
                 self._socket.sendall(head.encode() + body)
                 status, found = self._read()
                 if status != 200:
-                    raise Refused(status, found)
+                    raise self._refused(status, found)
                 return found
             except OSError:
                 self.close()
@@ -142,6 +142,18 @@ class Home:
             return ssl.create_default_context().wrap_socket(connection, server_hostname=host)
         return connection
 
+    def _refused(self, status, body):
+        # type: (int, bytes) -> Exception
+        """What is refused, when it is our server that refuses. After its end another may listen at its old port, such as the
+        relay of another run: its word counts for nothing, and the way home is looked up again."""
+        try:
+            said = json.loads(body)
+            if "code" in said["error"] and "message" in said["error"]:
+                return Refused(status, body)
+        except (ValueError, KeyError, TypeError):
+            pass
+        return ConnectionResetError("somebody else answers there (%d)" % status)
+
     def _look_up(self) -> None:
         """A restarted server writes where it is now into the endpoint file."""
         found = read_json(self.endpoint_file) if self.endpoint_file else None
@@ -171,7 +183,10 @@ class Home:
                 raise ConnectionResetError("the server closed the connection")
             held += more
         self._buffer = bytes(held[length:])
-        return int(lines[0].split()[1]), bytes(held[:length])
+        try:
+            return int(lines[0].split()[1]), bytes(held[:length])
+        except (IndexError, ValueError):
+            raise ConnectionResetError("somebody else answers there") from None
 
 
 def _connect_socket(path):
