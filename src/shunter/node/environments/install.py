@@ -35,9 +35,8 @@ def install(work, folder):
             step.conda(lock["conda"])
         else:
             step.venv(lock["python"])
-        if lock.get("pip", "").strip():
-            if step.packages(lock["pip"]):
-                odd = step.mend(lock["pip"])
+        if lock.get("pip", "").strip() and step.packages(lock["pip"]):
+            odd = step.mend(lock["pip"])
     finally:
         step.close()
     found = dict(finish(work, folder), odd=odd)

@@ -86,7 +86,7 @@ def test_a_stream_that_breaks_leaves_nothing(blobs: BlobStore, tmp_path: Path, f
 
     streams: dict[str, Iterable[bytes]] = {
         "cut": [whole[:middle]],
-        "damaged": [whole[:middle], b"\0" + whole[middle + 1 :]],
+        "damaged": [whole[:middle], bytes([whole[middle] ^ 1]) + whole[middle + 1 :]],
         "continued": [whole, b"x"],
         "empty": [],
         "sender": sender(),

@@ -1,4 +1,4 @@
-"""The head of a queue is found without sorting all of it."""
+"""The head of a queue is found without sorting all of it, and a run by its name without looking at all of them."""
 
 from alembic import op
 from sqlalchemy import inspect
@@ -11,7 +11,8 @@ down_revision = "0001"
 
 def upgrade() -> None:
     known = {index["name"] for index in inspect(op.get_bind()).get_indexes("runs")}
-    if "runs_by_turn" not in known:  # tables that 0001 makes today have it already
-        next(index for index in runs.indexes if index.name == "runs_by_turn").create(op.get_bind())
+    for index in runs.indexes:
+        if index.name in ("runs_by_turn", "runs_by_name") and index.name not in known:  # 0001 makes today's tables
+            index.create(op.get_bind())
     if "runs_by_queue" in known:
         op.drop_index("runs_by_queue", "runs")
