@@ -191,6 +191,12 @@ def test_every_route_refuses_a_missing_a_wrong_and_another_runs_token(ws: shunte
         ws.client.raw("POST", "/api/v1/node/" + "a" * 32 + ".1.0", b"")
 
 
+def test_half_a_character_in_a_tag_becomes_a_question_mark(ws: shunter.Workspace, folder: Path) -> None:
+    run = ws.submit("train.py", source_directory=folder).wait()
+    run.tag("odd", "a\ud800b")
+    assert run.refresh().data["tags"] == {"odd": "a?b"}
+
+
 def test_a_report_that_makes_no_sense_is_refused(ws: shunter.Workspace, folder: Path) -> None:
     from shunter.node.home import encode
     from shunter.server.tokens import Tokens

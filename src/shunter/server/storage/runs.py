@@ -128,7 +128,7 @@ class SqlRuns:
 
     def change(self, run_id: str, **columns: Any) -> Run:
         """Set what is not part of the state machine (tags, properties, name) and return the run."""
-        values = {k: json.dumps(v) if k in _JSON else v for k, v in columns.items()}
+        values = {k: json.dumps(_sayable(v)) if k in _JSON else _sayable(v) for k, v in columns.items()}
         with self.database.begin() as connection:
             if not connection.execute(sa.update(runs).where(runs.c.id == run_id).values(**values)).rowcount:
                 raise NotFound(f"There is no run {run_id}.")
@@ -300,6 +300,11 @@ _FIND = (
     )
     .limit(6)
 )
+
+
+def _sayable(value: Any) -> Any:
+    """Half a character, as a script may say one, is nothing that an answer could carry: it becomes a question mark."""
+    return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def _row(run: Run) -> dict[str, Any]:
