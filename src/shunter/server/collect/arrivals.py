@@ -11,7 +11,7 @@ from typing import Any
 
 from shunter.errors import UsageError
 from shunter.model.run import parse_launch_id
-from shunter.server.storage.files import RunFiles, check_path, full_disk
+from shunter.server.storage.files import RunFiles, append, check_path, full_disk
 
 _CHILD = re.compile(r"\.children/([0-9a-f]{32})/(.+)", re.DOTALL)
 
@@ -66,23 +66,6 @@ class Arrivals:
         run_id, _, _ = parse_launch_id(launch_id)
         name = hashlib.sha256(f"{launch_id}\0{version}".encode("utf-8", "surrogateescape")).hexdigest()
         return self.files.of(run_id) / "incoming" / name
-
-
-def append(path: Path, offset: int, data: bytes) -> int:
-    """Add to a file what it does not hold yet; a gap is not filled. Returns its size."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
-    try:
-        held = os.fstat(fd).st_size
-        if offset > held:
-            return held
-        fresh = memoryview(data)[held - offset :]
-        while fresh:
-            written = os.write(fd, fresh)
-            held += written
-            fresh = fresh[written:]
-        return held
-    finally:
-        os.close(fd)
 
 
 def _is_version(target: Path, total: int, mtime_ns: int) -> bool:

@@ -18,9 +18,8 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from shunter.errors import NotFound, UsageError
-from shunter.server.collect.arrivals import append
 from shunter.server.storage.database import Database
-from shunter.server.storage.files import RunFiles, check_path, full_disk
+from shunter.server.storage.files import RunFiles, append, check_path, full_disk
 from shunter.server.storage.schema import checkpoints
 
 KEEP = 5

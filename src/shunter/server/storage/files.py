@@ -36,25 +36,12 @@ class RunFiles:
     def append(self, launch_id: str, stream: str, offset: int, data: bytes) -> int:
         """Add what is not held yet and return how much is held. Repeats are trimmed; a gap is not filled."""
         path = self.stream_path(launch_id, stream)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
         try:
             try:
-                fd = os.open(path, flags, 0o600)
+                return append(path, offset, data)
             except FileNotFoundError:
                 make_folder(path.parent)
-                fd = os.open(path, flags, 0o600)
-            try:
-                held = os.fstat(fd).st_size
-                if offset > held:
-                    return held
-                fresh = memoryview(data)[held - offset :]
-                while fresh:
-                    written = os.write(fd, fresh)
-                    held += written
-                    fresh = fresh[written:]
-                return held
-            finally:
-                os.close(fd)
+                return append(path, offset, data)
         except OSError as error:
             raise full_disk(error) from error
 
@@ -103,6 +90,23 @@ class RunFiles:
 
     def delete(self, run_id: str) -> None:
         shutil.rmtree(self.of(run_id), ignore_errors=True)
+
+
+def append(path: Path, offset: int, data: bytes) -> int:
+    """Add to a file what it does not hold yet; a gap is not filled. Returns its size."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    try:
+        held = os.fstat(fd).st_size
+        if offset > held:
+            return held
+        fresh = memoryview(data)[held - offset :]
+        while fresh:
+            written = os.write(fd, fresh)
+            held += written
+            fresh = fresh[written:]
+        return held
+    finally:
+        os.close(fd)
 
 
 def make_folder(folder: Path) -> None:
