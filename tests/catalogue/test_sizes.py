@@ -46,6 +46,12 @@ def test_a_persons_own_sizes_add_to_the_catalogue_and_replace(tmp_path: Path) ->
     assert load().get("standard_d2_v2").price("here") is None
 
 
+def test_a_size_that_is_not_sold_by_the_hour_is_not_free_but_ones_own_may_be(tmp_path: Path) -> None:
+    assert [s.name for s in load().find(Wanted(max_usd_per_hour=0.0))] == []
+    (tmp_path / "sizes.csv").write_text("name,cpus,memory_gib,prices\nrack-7,64,512,cellar=0\n")
+    assert [s.name for s in load(tmp_path).find(Wanted(max_usd_per_hour=0.0))] == ["rack-7"]
+
+
 def test_a_broken_list_of_ones_own_is_told_in_words(tmp_path: Path) -> None:
     (tmp_path / "sizes.csv").write_text("name,cpus,memory_gib\nrack-7,many,512\n")
     with pytest.raises(ConfigError, match=r"sizes\.csv cannot be read"):
