@@ -203,6 +203,8 @@ class Spool:
         """Send pieces of files and return what the server holds of each. Ends early when something else is due."""
         if self.interrupted():
             raise InterruptedError("something else is due")
+        if self.behind():
+            self.push()  # what is said meanwhile does not wait for the end of a large file
         answer = self.home.post(frames)
         self._take(answer)
         return {str(k): int(v) for k, v in (answer.get("held") or {}).items()}
