@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import shutil
@@ -10,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -51,19 +54,23 @@ class Cloud:
 def cloud(scheme: str) -> Iterator[Cloud | None]:
     """A store for `s3`, `az` or `gs`, as long as it is needed; None when it is not installed here."""
     with tempfile.TemporaryDirectory(prefix="shunter-cloud-") as folder:
-        port = _free_port()
-        command = _command(scheme, port, folder)
-        if command is None:
-            yield None
-            return
-        with open(Path(folder, "log"), "wb") as log:
-            store = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        try:
-            _wait(port, store, Path(folder, "log"))
-            yield Cloud(scheme, _env(scheme, port))
-        finally:
-            store.terminate()
-            store.wait(START_SECONDS)
+        for last in (False, False, True):
+            port = _free_port()
+            command = _command(scheme, port, folder)
+            if command is None:
+                yield None
+                return
+            with open(Path(folder, "log"), "wb") as log:
+                store = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            try:
+                if _answers(scheme, port, store):
+                    yield Cloud(scheme, _env(scheme, port))
+                    return
+            finally:
+                store.terminate()
+                store.wait(START_SECONDS)
+            if last:
+                raise RuntimeError("The store did not start:\n" + Path(folder, "log").read_text()[-2000:])
 
 
 def _command(scheme: str, port: int, folder: str) -> list[str] | None:
@@ -100,13 +107,30 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _wait(port: int, store: subprocess.Popen[bytes], log: Path) -> None:
+#: What is asked of a store to see that it answers, and what only its answer has.
+_SIGNS = {
+    "s3": ("/", b"ListAllMyBucketsResult"),
+    "gs": ("/storage/v1/b?project=any", b"storage#buckets"),
+    "az": ("/devstoreaccount1?comp=list", b"Azurite"),
+}
+
+
+def _answers(scheme: str, port: int, store: subprocess.Popen[bytes]) -> bool:
+    """Wait until the store answers a request. False when it ended, or another has got its port since it was chosen.
+
+    That somebody listens there is not enough: a store may be slow to its first answer, and the emulator for gs stays, and
+    is silent, when its port is taken.
+    """
+    path, sign = _SIGNS[scheme]
     until = time.monotonic() + START_SECONDS
-    while True:
+    while store.poll() is None and time.monotonic() < until:
         try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            return
-        except OSError:
-            if store.poll() is not None or time.monotonic() > until:
-                raise RuntimeError("The store did not start:\n" + log.read_text()[-2000:]) from None
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=START_SECONDS) as answer:
+                said = bytes(answer.headers) + answer.read()
+        except urllib.error.HTTPError as error:
+            said = bytes(error.headers) + error.read()
+        except (OSError, http.client.HTTPException):
             time.sleep(0.05)
+            continue
+        return sign in said
+    return False
