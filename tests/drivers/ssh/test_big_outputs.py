@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,16 @@ import hashlib, os, sys, time
 from shunter.run import Run
 data = os.urandom(SIZE)
 print(hashlib.sha256(data).hexdigest(), flush=True)
-name = "outputs/model.bin" if sys.argv[1] == "outputs" else "model.bin"
+name = "model.bin" if sys.argv[1] == "upload" else "outputs/model.bin"
 with open(name, "wb") as file:
     file.write(data)
+if sys.argv[1] == "change":
+    print("written", flush=True)
+    while not os.path.exists(sys.argv[2]):
+        time.sleep(0.02)
+    with open(name, "r+b") as file:
+        file.write(data[::-1])
+    print(hashlib.sha256(data[::-1]).hexdigest(), flush=True)
 if sys.argv[1] == "upload":
     run = Run.get_context()
     run.upload_file("outputs/model.bin", name)
@@ -50,13 +58,13 @@ def slow(ws: shunter.Workspace, make_machine: Any) -> Machine:
 class Upload:
     """A run with a large file that is on its way home."""
 
-    def __init__(self, machine: Machine, source: Path, how: str) -> None:
+    def __init__(self, machine: Machine, source: Path, how: str, *more: object) -> None:
         source.joinpath("train.py").write_text(CODE.replace("SIZE", str(SIZE)))
         self.machine = machine
         self.house = House(Path(os.environ["SHUNTER_HOME"]))
         self.before = self.came()
         ws = shunter.Workspace.from_config()
-        self.run = ws.submit("train.py", source_directory=source, arguments=[how], target="slow")
+        self.run = ws.submit("train.py", source_directory=source, arguments=[how, *more], target="slow")
         self.folder = self.house.home / "runs" / self.run.id[:2] / self.run.id
 
     def came(self) -> int:
@@ -143,3 +151,19 @@ def test_what_a_script_says_comes_home_while_a_large_file_does(slow: Machine, tm
     assert upload.held() > SIZE // 2, "they came when it was whole"
     upload.look(number)
     assert upload.run.metrics()["tick"] == list(range(30))
+
+
+def test_one_that_changes_on_the_way_is_never_seen_torn(slow: Machine, tmp_path: Path, shared: Path) -> None:
+    upload = Upload(slow, tmp_path, "change", shared / "gate")
+    wait_until(lambda: "written" in upload.run.logs(), 30, "the file")
+    with ThreadPoolExecutor(1) as others:
+        asked = others.submit(upload.run.files, refresh=True)
+        upload.wait_for_half()
+        (shared / "gate").touch()
+        run = upload.run.wait(timeout_seconds=120)
+        asked.result(60)
+    assert run.status == "Completed", (run.error, run.logs())
+    first, _, second = run.logs().split()
+    assert first != second
+    assert hashlib.sha256((upload.folder / "files/outputs/model.bin").read_bytes()).hexdigest() == second
+    assert list((upload.folder / "incoming").glob("*")) == []

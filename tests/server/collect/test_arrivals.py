@@ -115,6 +115,16 @@ def test_one_that_never_stands_still_is_given_up_and_nothing_torn_is_left(line: 
     assert list((line.arrivals.files.of(RUN) / "incoming").iterdir()) == []
 
 
+def test_what_was_never_finished_goes_with_its_launch_and_only_with_it(line: Line, tmp_path: Path) -> None:
+    header = {"file": "x", "total": 10, "mtime_ns": 1, "offset": 0}
+    for number in (0, 1, 10):
+        line.arrivals.put(f"{RUN}.1.{number}", header, b"half")
+    line.arrivals.forget(f"{RUN}.1.1")
+    assert line.arrivals.put(f"{RUN}.1.0", header, b"") == 4
+    assert line.arrivals.put(f"{RUN}.1.10", header, b"") == 4
+    assert line.arrivals.put(f"{RUN}.1.1", header, b"") == 0
+
+
 def test_a_file_that_is_gone_is_no_error(line: Line, tmp_path: Path) -> None:
     assert not send_file(line.post, str(tmp_path / "gone"), "x")
 

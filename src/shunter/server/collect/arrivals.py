@@ -62,10 +62,16 @@ class Arrivals:
             raise UsageError(f"Run {child[:8]} is not a child of {run_id[:8]}.")
         return self.files.of(child) / "files" / check_path(inner)
 
+    def forget(self, launch_id: str) -> None:
+        """All of a launch is here: what is still aside are versions that were never finished."""
+        run_id, _, _ = parse_launch_id(launch_id)
+        for path in (self.files.of(run_id) / "incoming").glob(f"{launch_id}.*"):
+            path.unlink(missing_ok=True)
+
     def _aside(self, launch_id: str, version: str) -> Path:
         run_id, _, _ = parse_launch_id(launch_id)
-        name = hashlib.sha256(f"{launch_id}\0{version}".encode("utf-8", "surrogateescape")).hexdigest()
-        return self.files.of(run_id) / "incoming" / name
+        name = hashlib.sha256(version.encode("utf-8", "surrogateescape")).hexdigest()
+        return self.files.of(run_id) / "incoming" / f"{launch_id}.{name}"
 
 
 def _is_version(target: Path, total: int, mtime_ns: int) -> bool:

@@ -89,6 +89,8 @@ class Ingest:
                 self.on_stream(run_id)
             if marks:
                 run = self._hear(launch_id, [in_our_time(mark, off) for mark in marks])
+                if any("outcome" in mark for mark in marks):
+                    self.arrivals.forget(launch_id)
             self.dispatch.heard[launch_id] = self.clock()
         if run.is_over:
             self._locks.pop(run_id, None)
@@ -119,6 +121,7 @@ class Ingest:
             await asyncio.to_thread(self._take_all, run, folder, launch.id)
         elif hasattr(driver, "files"):
             await self._fetch_files(driver, run, launch)
+            await asyncio.to_thread(self.arrivals.forget, launch.id)
         self.on_stream(run.id)
 
     async def _fetch_files(self, driver: Any, run: Run, launch: Launch) -> None:
