@@ -176,6 +176,25 @@ def test_a_damaged_checkpoint_is_passed_over_and_that_is_said(
     assert any("is damaged" in e["reason"] for e in again.events() if e["kind"] == "checkpoint_broken")
 
 
+def test_a_checkpoint_that_was_half_written_when_the_script_was_killed_does_not_count(
+    ws: shunter.Workspace, tmp_path: Path
+) -> None:
+    code = (
+        "folder = os.environ['SHUNTER_CHECKPOINT_DIR']\n"
+        "if os.path.exists(folder + '/s.json'): print(open(folder + '/s.json').read(), os.listdir(folder)); sys.exit()\n"
+        "open(folder + '/s.json', 'w').write('{\"epoch\": 7}')\n"
+        "while not os.path.exists(sys.argv[1]): time.sleep(0.02)\n"
+        "open(folder + '/s.json', 'w').write('{\"epoch\":')\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    run = ws.submit("train.py", source_directory=write(tmp_path / "src", code), arguments=[tmp_path / "go on"])
+    wait_until(run.checkpoints, 20)
+    (tmp_path / "go on").touch()
+    assert run.wait().status == "Failed"
+    assert any("s.json is not whole" in e["reason"] for e in run.events() if e["kind"] == "checkpoint_broken")
+    assert run.rerun(from_checkpoint=True).wait().logs().strip() == "{\"epoch\": 7} ['s.json']"
+
+
 def test_a_secret_is_given_and_never_shown(ws: shunter.Workspace, house: House, tmp_path: Path) -> None:
     value = "hunter2-is-no-password"
     ws.secrets.set("api-key", value)

@@ -75,6 +75,33 @@ def test_a_scalar_is_kept_as_a_plain_value(run: Run, spool: Path, given: Any, ke
     assert type(lines(spool)[-1]["v"]) is type(kept)
 
 
+def test_scalars_of_numpy_are_kept_as_plain_values(run: Run, spool: Path) -> None:
+    numpy = pytest.importorskip("numpy")
+    given = [
+        numpy.float32(0.5), numpy.float64(0.5), numpy.float16(0.5), numpy.int64(3), numpy.uint8(3), numpy.bool_(True),
+        numpy.array(0.5), numpy.array([0.5]), numpy.float32("inf"), numpy.float64("nan"),
+    ]  # fmt: skip
+    for value in given:
+        run.log("x", value)
+    run.log_list("l", numpy.arange(3))
+    run.log_row("r", x=numpy.float32(0.25))
+    *found, nan, several, row = [line["v"] for line in lines(spool)]
+    assert found == [0.5, 0.5, 0.5, 3, 3, True, 0.5, 0.5, float("inf")]
+    assert nan != nan  # noqa: PLR0124
+    assert (several, row) == ([0, 1, 2], {"x": 0.25})
+
+
+def test_scalars_of_torch_are_kept_as_plain_values(run: Run, spool: Path) -> None:
+    torch = pytest.importorskip("torch")
+    weight = torch.tensor([0.25], requires_grad=True)
+    for value in (torch.tensor(0.5), (weight * 2).sum(), torch.tensor(3), torch.tensor(0.5, dtype=torch.bfloat16)):
+        run.log("x", value)
+    run.log("x", torch.tensor(float("nan")))
+    *found, nan = [line["v"] for line in lines(spool)]
+    assert found == [0.5, 0.5, 3, 0.5]
+    assert nan != nan  # noqa: PLR0124
+
+
 def test_nan_is_kept_as_nan(run: Run, spool: Path) -> None:
     run.log("x", float("nan"))
     value = lines(spool)[-1]["v"]
