@@ -210,8 +210,12 @@ def _free_folders(parts: Parts, known: set[str], freed: Freed, before: float) ->
             continue
         incoming = folder / "incoming"
         for piece in incoming.iterdir() if incoming.is_dir() else ():
-            if piece.stat().st_mtime < before:
-                freed.add("unfinished files", 1, piece.stat().st_size)
+            try:
+                stat = piece.stat()
+            except FileNotFoundError:
+                continue  # whole by now
+            if stat.st_mtime < before:
+                freed.add("unfinished files", 1, stat.st_size)
                 if not freed.dry_run:
                     piece.unlink(missing_ok=True)
 
