@@ -142,6 +142,12 @@ class EnvironmentService:
                     f"{environment.label} needs a container, and {target} runs none.",
                     hint="Take a target that does, or an environment without an image.",
                 )
+            nodes = config.get("node_count")
+            if box.network != "host" and isinstance(nodes, int) and nodes > 1:
+                raise Infeasible(
+                    f"{environment.label} is in a network of its own ({box.network}): {nodes} nodes could not find each other.",
+                    hint="Leave its network out, and a container is in that of its node; or take one node.",
+                )
             if not box.image and not box.dockerfile:
                 environment = environment.evolve(container=_with_image(box, default_image()))
         if environment.needs_lock:
