@@ -168,6 +168,9 @@ def rank(spec_file):
     local = os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0")
     env = {k: v for k, v in os.environ.items() if k not in (SPEC, PYTHON, CODE)}
     env.update(RANK=str(number), LOCAL_RANK=local, WORLD_SIZE=os.environ["OMPI_COMM_WORLD_SIZE"])
+    if all(str(a).startswith("127.") for a in spec["addresses"]):
+        # Nodes on one machine: memory that ranks share is named after the machine and their number on the node.
+        env["OMPI_MCA_btl_vader_backing_directory"] = os.path.dirname(spec_file)
     os.makedirs(os.path.join(spec["work"], "logs"), exist_ok=True)
     one = Rank(number, spec["argv"], env, spec["work"], spec.get("also") or ())
     for signum in (signal.SIGTERM, signal.SIGINT):
