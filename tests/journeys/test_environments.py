@@ -135,6 +135,30 @@ def test_a_run_is_preparing_while_its_packages_are_installed_and_may_be_canceled
     assert again.status == "Completed"
 
 
+def test_a_run_that_fails_on_a_damaged_package_says_so_and_its_rerun_builds_again(
+    ws: Workspace, project: Path, index: Index
+) -> None:
+    asked = Environment(packages=["alpha"], index_url=index.url)
+    built = ws.environments.build(asked)
+    built.wait()
+    interpreter = built.details()["properties"]["environment"]["nodes"]["0"]["interpreter"]
+    file = next(Path(interpreter).parent.parent.glob("lib/*/site-packages/alpha/__init__.py"))
+    file.write_bytes(b"")
+    failed = submit(ws, project, environment=asked)
+    failed.wait()
+    assert (failed.status, failed.data["error"]["code"]) == ("Failed", "environment_damaged")
+    assert "damaged: alpha" in failed.data["error"]["message"]
+    again = failed.rerun()
+    again.wait()
+    assert again.status == "Completed", again.data
+    file = next(file.parents[4].parent.glob("*/lib/*/site-packages/alpha/__init__.py"))
+    file.write_bytes(file.read_bytes().replace(b"1.0", b"6.6"))
+    ws.environments.build(asked, verify=True).wait()
+    proved = submit(ws, project, environment=asked)
+    proved.wait()
+    assert "alpha 1.0" in log_of(proved)
+
+
 def test_a_killed_server_goes_on_with_a_run_whose_environment_it_was_solving(
     ws: Workspace, project: Path, index: Index, home: Path
 ) -> None:

@@ -124,12 +124,19 @@ def lock(
 
 
 @app.command()
-def build(which: Which, target: Target = "local", as_json: Json = False) -> int:
+def build(
+    which: Which,
+    target: Target = "local",
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare every file of one that is there; build it again if one differs.")
+    ] = False,
+    as_json: Json = False,
+) -> int:
     """Build an environment on a target before a run needs it, and stream what the installer says."""
     use_json(as_json)
     from shunter.cli.submitting import follow_or_leave
 
-    run = workspace().environments.build(_find(which), target)
+    run = workspace().environments.build(_find(which), target, verify)
     if not as_json and is_terminal():
         from shunter.cli.building import watch_build
 

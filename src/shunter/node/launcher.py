@@ -406,9 +406,22 @@ class Launcher:
         words.update(trouble or {})
         if words["code"] == "script_failed" and script.is_full(self.folder):
             words.update(script.disk_full(self.folder))
+        if words["code"] in ("script_failed", "killed_by_signal") and "lock_id" in (self.job.get("environment") or {}):
+            words = self._blame_environment(words)
         if words["kind"] == "completed" and os.path.exists(os.path.join(self.folder, "failed")):
             words = dict(words, **provide.said_failed(self.folder))
         self._end_with(provide.hide(words, self.given), usage)
+
+    def _blame_environment(self, words):
+        # type: (Dict[str, Any]) -> Dict[str, Any]
+        """A file that was cut short in a package fails the script: then that is said too, and the next run builds anew."""
+        from shunter.node.environments.built import after_failure
+
+        found = after_failure()
+        if not found:
+            return words
+        why = ". Of its environment on the node these packages are damaged: " + found["bad"] + "."
+        return dict(words, code=found["code"], hint=found["hint"], message=words["message"].rstrip(". ") + why)
 
     def _never_started(self, words):
         # type: (Dict[str, Any]) -> None

@@ -76,9 +76,13 @@ class Environments:
         found = self.workspace.client.post(f"{self.workspace.path}/environment-diff", body)
         return [Difference(**one) for one in found]
 
-    def build(self, environment: Environment | str, target: str = "local") -> Run:
-        """Build it on a target before anybody needs it: a run that does nothing else."""
-        return self._run("ready.py", READY, [], environment, target)
+    def build(self, environment: Environment | str, target: str = "local", verify: bool = False) -> Run:
+        """Build it on a target before anybody needs it: a run that does nothing else.
+
+        `verify`: when it is built there, compare every file with what was installed, and build it again if one differs.
+        """
+        options = {"environment_variables": {"SHUNTER_VERIFY_ENVIRONMENT": "1"}} if verify else {}
+        return self._run("ready.py", READY, [], environment, target, **options)
 
     def clean(self, target: str = "local", older_than_seconds: float = 0.0, really: bool = False) -> dict[str, Any]:
         """What the environments on a target take, and what could be freed; `really` frees it. Never what a run uses."""
@@ -97,12 +101,14 @@ class Environments:
             found: dict[str, Any] = json.loads(file.read_text("utf-8"))
         return found
 
-    def _run(self, name: str, text: str, arguments: Sequence[str], environment: Environment | str, target: str) -> Run:
+    def _run(
+        self, name: str, text: str, arguments: Sequence[str], environment: Environment | str, target: str, **options: Any
+    ) -> Run:
         with tempfile.TemporaryDirectory(prefix="shunter-") as folder:
             Path(folder, name).write_text(text, "utf-8")
             return self.workspace.submit(
                 name, source_directory=folder, arguments=arguments, environment=environment, target=target,
-                experiment=EXPERIMENT,
+                experiment=EXPERIMENT, **options,
             )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ def _let_go() -> None:
     """A launcher holds its environments until it ends; a test lets go of them."""
     while turns.held:
         os.close(turns.held.pop())
+    built.used.clear()
 
 
 def test_a_lock_is_built_and_its_packages_are_there(node: Node) -> None:
@@ -140,6 +141,38 @@ def test_a_damaged_environment_is_found_and_built_again(node: Node, damage: str)
     assert again.facts["built_now"]
     assert run_python(again.argv_prefix[0], "import alpha; print(alpha.__version__)") == "1.0"
     assert len(node.folders()) == 1
+
+
+def test_after_a_script_failed_a_file_that_was_cut_short_is_found_and_the_next_run_builds_again(node: Node) -> None:
+    spec = node.spec(node.wheel("alpha"))
+    first = Path(node.prepare(spec).argv_prefix[0])
+    assert built.after_failure() == {}
+    assert not node.prepare(spec).facts["built_now"], "a script that failed by itself costs nobody an environment"
+    next(first.parent.parent.glob("lib/*/site-packages/alpha/__init__.py")).write_bytes(b"")
+    found = built.after_failure()
+    assert (found["code"], found["bad"]) == ("environment_damaged", "alpha")
+    while turns.held:
+        os.close(turns.held.pop())
+    again = node.prepare(spec)
+    assert again.facts["built_now"]
+    assert run_python(again.argv_prefix[0], "import alpha; print(alpha.__version__)") == "1.0"
+
+
+def test_on_request_every_file_is_read_and_one_with_other_content_is_fetched_again(node: Node) -> None:
+    spec = node.spec(node.wheel("alpha"))
+    first = Path(node.prepare(spec).argv_prefix[0])
+    assert not node.prepare({**spec, "verify": True}).facts["built_now"]
+    assert "the environment is as it was installed" in node.log()
+    # In place: the installer's cache shares the file, and has the damage too.
+    with next(first.parent.parent.glob("lib/*/site-packages/alpha/__init__.py")).open("r+b") as file:
+        file.write(b"#")
+    assert not node.prepare(spec).facts["built_now"]
+    while turns.held:
+        os.close(turns.held.pop())
+    again = node.prepare({**spec, "verify": True})
+    assert again.facts["built_now"]
+    assert "damaged, and built again: alpha" in node.log()
+    assert run_python(again.argv_prefix[0], "import alpha; print(alpha.__version__)") == "1.0"
 
 
 @pytest.mark.parametrize("mood", ["hang", "500"])

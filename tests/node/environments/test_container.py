@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import time
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from shunter.node.environments import Unavailable
+from shunter.node.environments import Unavailable, turns
 from shunter.node.environments.container import Box, gpu_options, run_options
 from shunter.node.environments.engines import Engine
 from shunter.testing.containers import IMAGE, docker, podman
@@ -195,6 +196,15 @@ def test_packages_are_installed_for_the_image_and_shared_between_its_runs(node: 
     assert first[1].startswith("1.4 " + str(node.cache))
     assert first == again
     assert len(node.folders()) == 1
+    # A file that a power cut left empty, here and in the installer's cache: found, and fetched again.
+    memory = node.cache / (node.folders()[0].partition(".")[0] + ".json")
+    known = json.loads(memory.read_text())
+    memory.write_text(json.dumps({**known, "boot": "the one before"}))
+    Path(known["packages_folder"], "alpha/__init__.py").write_bytes(b"")
+    while turns.held:
+        os.close(turns.held.pop())
+    assert run(node, asked, code)[1].startswith("1.4 ")
+    assert "damaged in the package cache, fetched again: alpha" in node.log()
 
 
 def test_an_image_with_another_python_than_the_lock_is_said(node: Node, engine: str) -> None:

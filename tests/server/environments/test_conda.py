@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from shunter.errors import EnvironmentInvalid
 from shunter.model.environment import Environment
 from shunter.node import environments
+from shunter.server.environments import conda
 from shunter.server.environments.platforms import of_this_machine
 from shunter.server.environments.resolve import Settings, job_environment, lock_for
 from shunter.server.environments.tools import tools
@@ -92,3 +94,40 @@ def test_packages_that_cannot_be_had_together_are_said_in_the_solvers_words(chan
     with pytest.raises(EnvironmentInvalid, match=r"cannot be had together: .*alpha 9") as caught:
         lock_for(environment(channel, conda_packages=["alpha=9"]), of_this_machine(), Settings(), None)
     assert "package_source" not in caught.value.hint
+
+
+#: Stands in for the library, to die as it was seen to while it installed.
+DYING = """
+import os
+tries = os.path.join(os.path.dirname(__file__), "tries")
+open(tries, "a").write("x")
+if os.path.getsize(tries) <= TIMES:
+    os.kill(os.getpid(), 11)
+raise RuntimeError("no such package: alpha")
+"""
+
+
+@pytest.mark.parametrize(("deaths", "said"), [(1, "no such package: alpha"), (2, "the solver died, twice")])
+def test_a_solver_that_dies_takes_nobody_along_and_is_asked_once_more(
+    channel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deaths: int, said: str
+) -> None:
+    (tmp_path / "rattler").mkdir()
+    (tmp_path / "rattler/__init__.py").write_text(DYING.replace("TIMES", str(deaths)))
+    monkeypatch.delitem(sys.modules, "rattler")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(EnvironmentInvalid, match=said):
+        lock_for(environment(channel, conda_packages=["alpha"]), of_this_machine(), Settings(), None)
+    assert "rattler" not in sys.modules, "its threads would outlive the solve, in the server"
+
+
+def test_a_solver_whose_server_was_killed_ends(tmp_path: Path) -> None:
+    (tmp_path / "rattler").mkdir()
+    (tmp_path / "rattler/__init__.py").write_text("import time\nprint('solving', flush=True)\ntime.sleep(600)\n")
+    command = [sys.executable, "-I", str(Path(conda.__file__).with_name("conda_solve.py")), str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as solver:
+        assert solver.stdin is not None
+        assert solver.stdout is not None
+        solver.stdin.write(b'{"channels": []}\n')
+        assert solver.stdout.readline() == b"solving\n"
+        solver.stdin.close()
+        assert solver.wait(20) == 1

@@ -5,12 +5,12 @@
     CACHE/LOCK.log          what the installer says, for all who wait
     CACHE/LOCK.XXXXXXXX/    the environment itself, built where it stays: nothing in it has to be rewritten
 
-A warm hit reads the small file, asks whether the interpreter is there, and opens the lock. Nothing else is touched.
+A warm hit reads the small file, asks whether the interpreter is there, and opens the lock. Nothing else is touched. So a
+damaged file is looked for when there is a reason to: the machine was restarted, a script failed, or somebody asks.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import shutil
@@ -18,13 +18,18 @@ import time
 
 from shunter.node import contract
 from shunter.node.environments import Prepared, Unavailable, turns
+from shunter.node.environments.damage import damaged
 from shunter.node.environments.existing import activation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Sequence
+    from typing import Any, Callable, Dict, List, Optional
 
     from shunter.node.environments import Job
+
+
+#: The environments that this process prepared.
+used = []  # type: List[str]
 
 
 def prepare_built(work):
@@ -46,7 +51,10 @@ def get_or_build(work, key, build):
     if not key.isalnum():
         raise Unavailable("environment_unknown", repr(key) + " is not the id of a lock.")
     base = os.path.join(work.cache, key)
+    used.append(base)
     found = look(base)
+    if found is not None and work.spec.get("verify"):
+        found = _verify(work, base, found)
     if found is not None and turns.hold(base):
         # Between the look and the lock a clean-up may have taken it away.
         if look(base) is not None:
@@ -95,36 +103,36 @@ def look(base):
     return found  # type: ignore[no-any-return]
 
 
-def damaged(packages, odd=()):
-    # type: (Optional[str], Sequence[str]) -> List[str]
-    """The installed packages of which a file is missing or has another size than they say. `odd` are passed over."""
-    found = []
-    for name in os.listdir(packages) if packages else ():
-        package = name.split("-")[0]
-        if name.endswith(".dist-info") and package not in odd and _is_damaged(str(packages), name):
-            found.append(package)
-    return sorted(found)
+def after_failure():
+    # type: () -> Dict[str, str]
+    """A script failed: was its environment damaged? Then it is forgotten, and these words tell; else there are none."""
+    for base in used:
+        try:
+            with open(base + ".json", "rb") as file:
+                found = json.loads(file.read())
+            bad = damaged(found.get("packages_folder"), found.get("odd") or ())
+        except (OSError, ValueError):
+            continue
+        if bad:
+            _remove(base + ".json")
+            return {
+                "code": "environment_damaged", "bad": ", ".join(bad),
+                "hint": "`shunter run rerun`: the environment is built again.",
+            }  # fmt: skip
+    return {}
 
 
-def _is_damaged(packages, name):
-    # type: (str, str) -> bool
-    try:
-        with open(os.path.join(packages, name, "RECORD")) as file:
-            rows = [row for row in csv.reader(file) if len(row) == 3 and row[2].isdigit()]
-    except FileNotFoundError:
-        return False
-    except (OSError, ValueError, csv.Error):
-        return True
-    # Commands are written anew for each environment.
-    return any(_size(os.path.join(packages, row[0])) != int(row[2]) for row in rows if not row[0].startswith(".."))
-
-
-def _size(path):
-    # type: (str) -> int
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return -1
+def _verify(work, base, found):
+    # type: (Job, str, Dict[str, Any]) -> Optional[Dict[str, Any]]
+    """Read every file of every package; an environment that is not what was installed is forgotten."""
+    work.say("comparing the environment with what was installed")
+    bad = damaged(found.get("packages_folder"), found.get("odd") or (), read=True)
+    if not bad:
+        work.write("the environment is as it was installed")
+        return found
+    work.write("damaged, and built again: " + ", ".join(bad))
+    _remove(base + ".json")
+    return None
 
 
 def _is_executable(path):

@@ -38,16 +38,17 @@ class EnvironmentInImage:
             step = Steps(work, folder)  # a conda environment brings its own interpreter and libraries
         else:
             step = Steps(work, folder, self._inside)
+        odd = []  # type: List[str]
         try:
             if lock.get("conda"):
                 step.conda(lock["conda"])
             else:
                 step.venv(self.image["interpreter"], lock["python"])
-            if lock.get("pip", "").strip():
-                step.packages(lock["pip"])
+            if lock.get("pip", "").strip() and step.packages(lock["pip"]):
+                odd = step.mend(lock["pip"])
         finally:
             step.close()
-        return finish(work, folder, inside=True)
+        return dict(finish(work, folder, inside=True), odd=odd)
 
     def _inside(self, argv, env):
         # type: (List[str], Dict[str, str]) -> List[str]

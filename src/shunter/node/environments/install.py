@@ -9,7 +9,8 @@ import shutil
 import sys
 
 from shunter.node.environments import Unavailable, process, words
-from shunter.node.environments.built import damaged, remember
+from shunter.node.environments.built import remember
+from shunter.node.environments.damage import damaged
 from shunter.node.environments.pythons import as_numbers, at_hand, site_packages, uv_cache, version_of
 from shunter.node.environments.turns import at_work
 
@@ -101,13 +102,14 @@ class Steps:
 
         Returns the packages that are not as they say even so.
         """
-        bad = damaged(site_packages(self.folder))
+        read = bool(self.work.spec.get("verify"))
+        bad = damaged(site_packages(self.folder), (), read)
         if not bad:
             return []
         self.work.write("damaged in the package cache, fetched again: " + ", ".join(bad))
         self._uv(["cache", "clean", "--quiet", *bad])
         self.packages(lock, [x for name in bad for x in ("--reinstall-package", name)])
-        return damaged(site_packages(self.folder))
+        return damaged(site_packages(self.folder), (), read)
 
     def packages(self, lock, options=()):
         # type: (str, Sequence[str]) -> bool

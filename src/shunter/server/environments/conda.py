@@ -1,12 +1,14 @@
-"""Locks of conda packages: py-rattler solves from their channels, for the node's platform."""
+"""Locks of conda packages: py-rattler solves from their channels, for the node's platform, in a process of its own."""
 
 from __future__ import annotations
 
-import asyncio
+import importlib.util
+import json
 import re
-import tempfile
+import subprocess
+import sys
+import threading
 from collections.abc import Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,45 +19,60 @@ DEFAULT_CHANNELS = ("conda-forge",)
 SOLVE_SECONDS = 600
 
 
-def solve(specs: Sequence[str], channels: Sequence[str], platform: Platform, cache: Path | None = None) -> str:
+def solve(specs: Sequence[str], channels: Sequence[str], platform: Platform) -> str:
     """A lock in rattler's own format: each package with its address and hashes."""
-    try:
-        import rattler
-    except ImportError as error:
-        raise ExtraMissing(
-            "Conda packages need py-rattler.", hint="pip install 'shunter[server]' brings it."
-        ) from error
-    try:
-        return asyncio.run(_solve(rattler, specs, list(channels) or list(DEFAULT_CHANNELS), platform))
-    except (ExtraMissing, EnvironmentInvalid):
-        raise
-    except Exception as error:  # rattler has an exception class for each kind of trouble
-        raise _our_error(error, channels or DEFAULT_CHANNELS) from error
-
-
-async def _solve(rattler: Any, specs: Sequence[str], channels: list[str], platform: Platform) -> str:
+    found = importlib.util.find_spec("rattler")
+    if found is None or not found.origin:
+        raise ExtraMissing("Conda packages need py-rattler.", hint="pip install 'shunter[server]' brings it.")
+    channels = list(channels) or list(DEFAULT_CHANNELS)
     own = [s.partition("::") for s in specs]
-    plain = [name if sep else s for s, (_, sep, name) in zip(specs, own, strict=True)]
-    sources = [_channel(rattler, c) for c in dict.fromkeys([*(c for c, sep, _ in own if sep), *channels])]
-    records = await asyncio.wait_for(
-        rattler.solve(
-            sources,
-            [rattler.MatchSpec(_match_spec(s)) for s in plain],
-            platforms=[platform.for_conda, "noarch"],
-            virtual_packages=_virtual(rattler, platform),
-            timeout=timedelta(seconds=SOLVE_SECONDS),
-        ),
-        SOLVE_SECONDS,
-    )
-    where = rattler.LockPlatform(platform.for_conda)
-    lock = rattler.LockFile([where])
-    lock.set_channels("default", [rattler.LockChannel(c.base_url) for c in sources])
-    for record in sorted(records, key=lambda r: str(r.name.normalized)):
-        lock.add_conda_package("default", where, record)
-    with tempfile.TemporaryDirectory(prefix="shunter-solve-") as folder:
-        path = Path(folder, "conda.lock")
-        lock.to_path(path)
-        return path.read_text("utf-8")
+    task = {
+        "specs": [_match_spec(name if sep else s) for s, (_, sep, name) in zip(specs, own, strict=True)],
+        "channels": list(dict.fromkeys([*(c for c, sep, _ in own if sep), *channels])),
+        "platform": platform.for_conda,
+        "virtual": _virtual(platform),
+        "seconds": SOLVE_SECONDS,
+    }
+    folder = str(Path(found.origin).parent.parent)
+    answer = _ask(folder, task) or _ask(folder, task)  # a solver that died is asked once more
+    if answer is None:
+        raise EnvironmentInvalid(
+            "The conda packages could not be solved: the solver died, twice.",
+            hint="The server's log has its last words.",
+        )
+    if "lock" in answer:
+        return str(answer["lock"])
+    raise _our_error(str(answer["error"]), str(answer["kind"]), channels)
+
+
+def _ask(rattler_folder: str, task: dict[str, Any]) -> dict[str, Any] | None:
+    """The solver's answer; None when it died. Its stdin stays open meanwhile: with this process it ends, too."""
+    command = [sys.executable, "-I", str(Path(__file__).with_name("conda_solve.py")), rattler_folder]
+    # A session of its own: a Ctrl-C meant for the server is no answer of the solver.
+    pipes: dict[str, Any] = {
+        "stdin": subprocess.PIPE,
+        "stdout": subprocess.PIPE,
+        "bufsize": 0,
+        "start_new_session": True,
+    }
+    with subprocess.Popen(command, **pipes) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        guard = threading.Timer(SOLVE_SECONDS + 30, process.kill)
+        guard.start()
+        try:
+            process.stdin.write(json.dumps(task).encode() + b"\n")
+            said = process.stdout.read()
+        except BrokenPipeError:
+            said = b""
+        finally:
+            guard.cancel()
+            process.kill()
+    try:
+        answer: dict[str, Any] = json.loads(said.strip().rpartition(b"\n")[2])
+    except ValueError:
+        return None
+    return answer
 
 
 def packages_of(lock: str) -> dict[str, str]:
@@ -68,35 +85,28 @@ def packages_of(lock: str) -> dict[str, str]:
     return found
 
 
-def _channel(rattler: Any, name: str) -> Any:
-    return rattler.Channel(name)
-
-
 def _match_spec(spec: str) -> str:
     """`numpy=1.26` and `numpy>=1.2` in the form that the library reads: name, blank, version."""
     return re.sub(r"^([A-Za-z0-9._-]+?)\s*([=<>!~].*)$", r"\1 \2", spec.strip())
 
 
-def _virtual(rattler: Any, platform: Platform) -> list[Any]:
+def _virtual(platform: Platform) -> list[tuple[str, str]]:
     """What the node has that conda packages may ask for."""
-
-    def one(name: str, version: str) -> Any:
-        build = getattr(rattler, "BuildString", str)("0")  # older releases take a text
-        return rattler.GenericVirtualPackage(rattler.PackageName(name), rattler.Version(version), build)
-
     if platform.system != "Linux":
-        return [one("__unix", "0")] if platform.system == "Darwin" else [one("__win", "0")]
+        return [("__unix", "0")] if platform.system == "Darwin" else [("__win", "0")]
     glibc = re.search(r"2\.\d+", platform.libc)
-    found = [one("__unix", "0"), one("__linux", "4.18"), one("__glibc", glibc.group(0) if glibc else "2.28")]
-    found.append(one("__archspec", "1"))
-    if platform.cuda:
-        found.append(one("__cuda", platform.cuda))
-    return found
+    found = [
+        ("__unix", "0"),
+        ("__linux", "4.18"),
+        ("__glibc", glibc.group(0) if glibc else "2.28"),
+        ("__archspec", "1"),
+    ]
+    return [*found, ("__cuda", platform.cuda)] if platform.cuda else found
 
 
-def _our_error(error: Exception, channels: Sequence[str]) -> EnvironmentInvalid:
-    text = " ".join(str(error).split()) or type(error).__name__
-    lowered = text.lower() + type(error).__name__.lower()
+def _our_error(said: str, kind: str, channels: Sequence[str]) -> EnvironmentInvalid:
+    text = " ".join(said.split()) or kind
+    lowered = text.lower() + kind.lower()
     unsolvable = "cannot solve" in lowered or "solvererror" in lowered
     if not unsolvable and any(
         w in lowered

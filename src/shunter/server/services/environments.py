@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,127}")
 _VERSION = re.compile(r"[A-Za-z0-9._-]{1,64}")
 ENGINE = "SHUNTER_CONTAINER_ENGINE"
+#: A variable of a run: its environment is compared with what was installed, file by file, and built again if it differs.
+VERIFY = "SHUNTER_VERIFY_ENVIRONMENT"
 MOST_WHEEL_BYTES = 32 << 20
 
 
@@ -193,8 +195,11 @@ class EnvironmentService:
         found = job_environment(environment, lock, settings)
         if os.environ.get(ENGINE):
             found["engine"] = os.environ[ENGINE]
-        if str({**environment.env, **(run.config.get("env") or {})}.get("PYTHONDONTWRITEBYTECODE") or ""):
+        variables = {**environment.env, **(run.config.get("env") or {})}
+        if str(variables.get("PYTHONDONTWRITEBYTECODE") or ""):
             found["compile"] = True
+        if str(variables.get(VERIFY) or ""):
+            found["verify"] = True
         job["environment"] = found
         if lock is not None:
             job["tools"] = tools(self._platform(run.workspace, run.target), self.wheels, conda=bool(lock.conda))
