@@ -176,7 +176,8 @@ def start_time(pid):
 
 def is_alive(pid, started):
     # type: (int, int) -> bool
-    return start_time(pid) == started
+    # 0: it was over before anybody could ask when it had started.
+    return started != 0 and start_time(pid) == started
 
 
 def find_processes(launch_id):

@@ -74,7 +74,6 @@ def test_an_attach_logs_in_once_and_that_connection_is_used_from_then_on(
     assert ws.submit("train.py", source_directory=tmp_path, target="once").wait(timeout_seconds=60).logs() == "hello\n"
     said = (fresh.folder / "init.log").read_text()
     assert said.count("Accepted publickey") == 1, said
-    assert said.count("Connection closed") == 1  # when it was seen to be up
     made.detach()
 
 

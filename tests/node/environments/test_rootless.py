@@ -15,6 +15,7 @@ import shunter
 from shunter.server.environments.pypi import find_uv
 from shunter.testing.containers import IMAGE, rootless
 from shunter.testing.environments import Node
+from shunter.testing.house import wait_until
 
 #: What a launcher does, in a process of the user: prepare, run, clean up.
 LAUNCH = """
@@ -78,6 +79,6 @@ def test_packages_are_installed_for_the_image_without_root(user: tuple[str, Path
     said, found = launch(user, "two", "import alpha, sys\nprint(alpha.__version__, sys.prefix)\n", **spec)
     assert found["status"] == 0, said
     assert said[-1].startswith("1.4 " + str(user[1]))
-    left = subprocess.run([user[0], "podman", "ps", "-aq"], capture_output=True, text=True, check=True)
-    assert left.stdout == ""
+    list_all = [user[0], "podman", "ps", "-aq"]
+    wait_until(lambda: not subprocess.run(list_all, capture_output=True, text=True, check=True).stdout, what="no container")
     assert os.path.isdir(user[1] / "environments")
