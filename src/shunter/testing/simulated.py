@@ -82,6 +82,9 @@ class MemoryFiles:
     def stream_path(self, launch_id: str, stream: str) -> Path:
         return Path(launch_id, stream)
 
+    def of(self, run_id: str) -> Path:
+        return Path("/nonexistent") / run_id
+
     def cut(self, launch_id: str, stream: str, size: int) -> None: ...
 
 

@@ -65,8 +65,14 @@ class Arrivals:
     def forget(self, launch_id: str) -> None:
         """All of a launch is here: what is still aside are versions that were never finished."""
         run_id, _, _ = parse_launch_id(launch_id)
-        for path in (self.files.of(run_id) / "incoming").glob(f"{launch_id}.*"):
-            path.unlink(missing_ok=True)
+        folder = self.files.of(run_id) / "incoming"
+        try:
+            names = os.listdir(folder)
+        except FileNotFoundError:
+            return
+        for name in names:
+            if name.startswith(launch_id + "."):
+                (folder / name).unlink(missing_ok=True)
 
     def _aside(self, launch_id: str, version: str) -> Path:
         run_id, _, _ = parse_launch_id(launch_id)
