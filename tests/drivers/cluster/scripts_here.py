@@ -37,6 +37,13 @@ MPI = """
 import os, sys
 sys.stdout.write("rank {OMPI_COMM_WORLD_RANK} of {OMPI_COMM_WORLD_SIZE} {SHUNTER_RUN_ID}\\n".format(**os.environ))
 """
+#: Ranks that talk: within a node through memory, to another through its network.
+MPI_TALKS = """
+from mpi4py import MPI
+world, data = MPI.COMM_WORLD, bytearray(1 << 20)
+world.Sendrecv_replace(data, (world.rank + 1) % world.size, source=world.rank - 1 if world.rank else world.size - 1)
+print("rank", world.rank, "of", world.size, "sum", world.allreduce(world.rank + 1), flush=True)
+"""
 
 
 def submit(ws: Workspace, source: Path, code: str, *arguments: object, target: str = "cpu", **options: Any) -> Run:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripts_here import GLOO, HERE, MPI
+from scripts_here import GLOO, HERE, MPI, MPI_TALKS
 
 from shunter.node import distributed
 from shunter.sdk.compute import Compute
@@ -19,6 +19,7 @@ WAIT = 200.0
 EXAMPLE = Path(__file__).parents[3] / "examples" / "handwriting-torch"
 torch_there = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="scripts/parts/torch brings PyTorch")
 mpi_there = pytest.mark.skipif(shutil.which("mpirun") is None, reason="scripts/parts/mpi brings mpirun")
+mpi4py_there = pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason="scripts/parts/mpi brings mpi4py")
 
 
 def job(**changes: Any) -> dict[str, Any]:
@@ -85,6 +86,27 @@ def test_the_example_learns_on_one_node_and_on_two_without_a_change(
     record_property("table", table)
 
 
+def test_workers_of_tensorflow_find_the_same_list_on_every_node(ws: Workspace, cpu: Compute, source: Path) -> None:
+    (source / "train.py").write_text("import os\nprint(os.environ['TF_CONFIG'])")
+    run = ws.submit("train.py", source_directory=source, target="cpu", node_count=2, framework="TensorFlow")
+    run.wait(timeout_seconds=WAIT)
+    assert run.data["status"] == "Completed", run.data["reason"]
+    said = [json.loads(run.logs(node=node)) for node in (0, 1)]
+    assert [one["task"] for one in said] == [{"type": "worker", "index": node} for node in (0, 1)]
+    assert said[0]["cluster"] == said[1]["cluster"]
+    assert len(set(said[0]["cluster"]["worker"])) == 2
+
+
+def test_a_rank_on_another_node_that_falls_silent_is_named(ws: Workspace, cpu: Compute, source: Path) -> None:
+    code = "import os, time\nprint('step 1')\ntime.sleep(0.6 * (os.environ['RANK'] == '0'))\nprint('waiting')\ntime.sleep(600)"
+    (source / "train.py").write_text(code)
+    run = ws.submit("train.py", source_directory=source, target="cpu", node_count=2, max_silence_seconds=3, grace_seconds=1)
+    run.wait(timeout_seconds=WAIT)
+    assert run.data["status"] == "Failed"
+    assert "Rank 1 has said nothing for" in run.data["reason"]
+    assert "Its last line: waiting" in run.data["reason"]
+
+
 @mpi_there
 def test_a_real_mpirun_starts_a_rank_on_each_node(ws: Workspace, cpu: Compute, source: Path) -> None:
     (source / "train.py").write_text(MPI)
@@ -93,6 +115,16 @@ def test_a_real_mpirun_starts_a_rank_on_each_node(ws: Workspace, cpu: Compute, s
     assert run.data["status"] == "Completed", run.logs() + run.logs(node=1)
     assert sorted(run.logs().splitlines()) == [f"[rank {r}] rank {r} of 2 {run.id}" for r in (0, 1)]
     assert {Path(f["path"]).name for f in run.files()} == {"rank_0.txt", "rank_1.txt"}, "a file for each rank"
+
+
+@mpi_there
+@mpi4py_there
+def test_ranks_of_mpi_talk_within_a_node_and_between_nodes(ws: Workspace, cpu: Compute, source: Path) -> None:
+    (source / "train.py").write_text(MPI_TALKS)
+    asked: dict[str, Any] = {"communicator": "Mpi", "node_count": 2, "processes_per_node": 2}
+    run = ws.submit("train.py", source_directory=source, target="cpu", environment=HERE, **asked).wait(timeout_seconds=WAIT)
+    assert run.data["status"] == "Completed", run.logs() + run.logs(node=1)
+    assert sorted(run.logs().splitlines()) == [f"[rank {r}] rank {r} of 4 sum 10" for r in range(4)]
 
 
 @mpi_there

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
 from shunter.drivers.base import Capacity
-from shunter.drivers.cluster.folder import LEFT
+from shunter.drivers.cluster.folder import LEFT, ClusterFolder, Spec, process_record
 from shunter.drivers.cluster.gangs import Gang, NodeView, Room, Zero, bundle_for, counts, failures, find_room, words
+from shunter.drivers.cluster.pools.local import UP_SECONDS, LocalPool
 from shunter.drivers.cluster.ray_engine import worker_tags
 from shunter.model.run import Run, Status
 from shunter.server.dispatch.place import Pool, choose
@@ -75,6 +79,24 @@ def test_only_nodes_that_never_came_up_count_as_failures() -> None:
     nodes = [node("a", is_alive=False, ended_at=106.0), node("b", is_up=False, is_alive=False, ended_at=106.0), node("c")]
     assert [n.name for n in failures(nodes, since=100.0)] == ["b"]
     assert failures(nodes, since=101.0) == []
+
+
+def test_a_node_that_does_not_come_up_is_given_up_after_its_deadline(tmp_path: Path) -> None:
+    folder = ClusterFolder(tmp_path / "home" / "clusters" / "w.cpu")
+    folder.make(Spec("cpu", "D2", 2, 0, 1 << 30, 0, 2, 60.0, "local", "127.0.0.1"))
+    hangs = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    try:
+        record = {**process_record(hangs.pid), "tags": {}, "address": "127.0.0.1"}
+        for late, there in ((UP_SECONDS - 20, ["a"]), (UP_SECONDS + 1, [])):
+            said = json.dumps({**record, "asked_at": time.time() - late})
+            (folder.nodes / "a.json").write_text(said)
+            pool = LocalPool(folder, folder.spec())
+            pool.nodes()
+            assert [n.name for n in pool.nodes()] == there
+        assert hangs.wait(10) == -15
+        assert (folder.node("a") or {})["why"] == "It did not come up."
+    finally:
+        hangs.kill()
 
 
 def test_a_cluster_is_at_zero_only_when_nothing_is_left() -> None:
