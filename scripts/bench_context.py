@@ -78,7 +78,7 @@ def main() -> int:
         if options.output_gb > 0:
             rows += measure_output(folder, options.output_gb)
         if options.mlflow_python:
-            rows += measure_mlflow(folder, options.mlflow_python, rows[0][1])
+            rows += measure_mlflow(folder, os.path.abspath(options.mlflow_python), rows[0][1])
         print(f"{'what':44} {'measured':>14}  held against")
         for what, value, unit, against in rows:
             print(f"{what:44} {value:>11,.1f} {unit:2}  {against}")
