@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shunter.errors import ShunterError
+from shunter.node import contract
 from shunter.sdk.connect import connect
 from shunter.sdk.run import Run
 from shunter.sdk.workspace import Workspace
@@ -179,9 +180,21 @@ def kill_some(house: House, batch: Batch, what: str) -> frozenset[str]:
                 send(pid, signal.SIGKILL)
                 lost.add(run_id)
     if what == "all":
+        lost |= _unseen(house)
         house.kill_server()
         batch.workspace.client = connect()
     return frozenset(lost)
+
+
+def _unseen(house: House) -> set[str]:
+    """Runs whose script is over while nobody was left to see how: it ended by itself between two of our kills."""
+    found = set()
+    for folder in (house.home / "node" / contract.LAUNCHES).iterdir():
+        claim = contract.Claim.read(str(folder))
+        if claim is not None and claim.starting and not (folder / "outcome").exists():
+            wait_until(lambda c=claim: not c.script_alive(), 10, "the script's end")  # type: ignore[misc]
+            found.add(folder.name.split(".")[0])
+    return found
 
 
 def _run_of(pid: int) -> str | None:
