@@ -71,6 +71,18 @@ def test_its_commands_run(project: Path, tmp_path: Path) -> None:
     assert done.stdout.count("trained with") == 3
     for said in ("+ scikit-learn==", "Environment train, version 1", "is ready in", "Would free 0", "train is gone"):
         assert said in done.stdout + done.stderr, said
+    ws = shunter.Workspace.from_config()
+    run = next(run for run in ws.runs() if run.details()["properties"].get("environment", {}).get("lock"))
+    record = run.details()["properties"]["environment"]
+    shown = subprocess.run([shim, "run", "show", run.id], env=env, capture_output=True, text=True, check=True).stdout
+    host = record["nodes"]["0"]["host"]
+    for fact in (record["lock"], record["nodes"]["0"]["interpreter"], record["nodes"]["0"]["python"], host["os"]):
+        assert fact in re.sub(r"\s+", " ", shown), shown
+    assert ws.environments.locked(record["lock"])["packages"]
+    listed = subprocess.run(
+        [shim, "env", "list", "--curated"], env=env, capture_output=True, text=True, check=True
+    ).stdout
+    assert {"scikit-learn", "pytorch-gpu", "rapids", "pyspark"} <= set(listed.split())
 
 
 def test_its_code_runs(project: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from shunter.errors import NotFound
+from shunter.errors import EnvironmentInvalid, NotFound
 from shunter.sdk.config import RunConfiguration
 from shunter.sdk.environment import Environment
 from shunter.sdk.inputs import Input
@@ -191,6 +191,22 @@ def test_environments_are_registered_by_version_found_by_name_and_frozen_at_subm
     assert run.status == "Completed"
     with pytest.raises(NotFound, match="scikit-learn"):
         submit(ws, project, environment="scikit-lern")
+
+
+def test_a_conda_list_is_served_from_pypi_when_the_environment_the_target_or_the_workspace_says_so(
+    ws: Workspace, index: Index
+) -> None:
+    make_wheel(index.folder, "numpy", "2.0.0")
+    asked = Environment(conda_packages=["numpy"], channels=["file:///nowhere/at/all"], index_url=index.url)
+    with pytest.raises(EnvironmentInvalid, match="/nowhere/at/all") as caught:
+        ws.environments.lock(asked)
+    assert "package_source: pypi" in caught.value.hint
+    ws.compute.create("other", "local", tags={"package_source": "pypi"})
+    found = [ws.environments.lock(asked.evolve(package_source="pypi")), ws.environments.lock(asked, "other")]
+    ws.settings(package_source="pypi")
+    found.append(ws.environments.lock(asked))
+    for lock in found:
+        assert (lock["source"], lock["packages"]) == ("pypi instead of conda", {"numpy": "2.0.0"})
 
 
 def test_a_private_index_gets_its_password_from_a_secret_that_is_shown_nowhere(
