@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import csv
-import hashlib
 import os
 
 TYPE_CHECKING = False
@@ -45,6 +43,9 @@ def _is_damaged(packages, name, read):
 def _hash(path):
     # type: (str) -> str
     """As a RECORD writes it."""
+    import base64
+    import hashlib  # here: a warm hit needs neither
+
     found = hashlib.sha256()
     try:
         with open(path, "rb") as file:
