@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import time
 from pathlib import Path
@@ -13,9 +14,10 @@ from shunter.drivers.base import Capacity
 from shunter.drivers.cluster.folder import LEFT, ClusterFolder, Spec, process_record
 from shunter.drivers.cluster.gangs import Gang, NodeView, Room, Zero, bundle_for, counts, failures, find_room, words
 from shunter.drivers.cluster.pools.local import UP_SECONDS, LocalPool
-from shunter.drivers.cluster.ray_engine import worker_tags
+from shunter.drivers.cluster.ray_engine import _AGENTS, _stub, worker_tags
 from shunter.model.run import Run, Status
 from shunter.server.dispatch.place import Pool, choose
+from shunter.testing.house import wait_until
 
 
 def gang(**changes: object) -> Gang:
@@ -118,6 +120,19 @@ def test_a_node_of_ours_carries_the_tags_that_rays_autoscaler_knows() -> None:
         tags.TAG_RAY_NODE_KIND: tags.NODE_KIND_WORKER, tags.TAG_RAY_USER_NODE_TYPE: "D2",
         tags.TAG_RAY_NODE_STATUS: tags.STATUS_UP_TO_DATE,
     }  # fmt: skip
+
+
+def test_a_raylet_never_finds_half_of_what_stands_for_its_agents(tmp_path: Path) -> None:
+    """It dies when it reads such a file before a port is in it, which a busy machine makes likely."""
+    command = [f"--session_dir={tmp_path}", "--node_id=a", "--dashboard_agent_command=python agent.py"]
+    stub = _stub(command[-1], command).partition("=")[2]
+    assert stub.count(".new && mv ") == stub.count("printf 1 > ") == len(_AGENTS["--dashboard_agent_command="])
+    with subprocess.Popen(shlex.split(stub)) as waits:
+        try:
+            wait_until(lambda: len([*tmp_path.glob("*_port_a")]) == stub.count("mv "), 10, "the ports")
+            assert {file.read_text() for file in tmp_path.iterdir()} == {"1"}
+        finally:
+            waits.kill()
 
 
 def test_deciding_costs_the_same_for_a_long_queue_as_for_a_short_one() -> None:

@@ -315,8 +315,9 @@ def _stub(word: str, command: Sequence[str]) -> str:
     if option is None:
         return word
     given = dict(w.removeprefix("--").split("=", 1) for w in command if w.startswith(("--session_dir=", "--node_id=")))
-    files = [f"{given['session_dir']}/{name}_port_{given['node_id']}" for name in _AGENTS[option]]
-    says = "; ".join(f"printf 1 > {shlex.quote(file)}" for file in files)
+    files = [shlex.quote(f"{given['session_dir']}/{name}_port_{given['node_id']}") for name in _AGENTS[option]]
+    # Whole at once: a raylet that finds the file empty dies of it.
+    says = "; ".join(f"printf 1 > {file}.new && mv {file}.new {file}" for file in files)
     return option + shlex.join(["/bin/sh", "-c", f"{says}; while kill -0 $PPID; do sleep 2; done"])
 
 
