@@ -30,11 +30,11 @@ def two_machines(folder: Path) -> list[Machine]:
 def _show_interpreter(folder: Path) -> str:
     """Commands that let every user of a machine start the interpreter of the tests, which may lie in a closed folder.
 
-    And a name server that says no at once: there is none to be waited for.
+    And memory of its own that processes share, and a name server that says no at once: there is none to be waited for.
     """
     folder.mkdir()
     (folder.parent / "resolv.conf").write_text("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n")
-    names = f"mount --bind {folder.parent / 'resolv.conf'} /etc/resolv.conf"
+    names = f"mount --bind {folder.parent / 'resolv.conf'} /etc/resolv.conf && mount -t tmpfs -o mode=1777 tmpfs /dev/shm"
     base = Path(sys.base_prefix)
     closed = next((p for p in reversed(base.parents) if not p.stat().st_mode & 0o001), None)
     if closed is None:
