@@ -82,7 +82,7 @@ def test_a_stopped_rank_is_named_though_another_was_silent_before(home: Path, tm
     wait_until((tmp_path / "pid1").read_text, 30, "its pid")
     pid = int((tmp_path / "pid1").read_text())
     os.kill(pid, signal.SIGSTOP)
-    run.wait(timeout_seconds=60)
+    run.wait(timeout_seconds=150)
     assert "Rank 1 has said nothing for" in run.data["reason"]
     assert "its process is stopped" in run.data["reason"]
     assert not contract.start_time(pid)
