@@ -24,6 +24,7 @@ import zlib
 from shunter.node import contract, gpus, housekeeping, machine, signs
 from shunter.node.courier import Courier
 from shunter.node.store import Store
+from shunter.node.warm_parent import WarmParent, start_process, tree
 from shunter.node.workfolder import kept_files
 
 TYPE_CHECKING = False
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
     Answer = Tuple[Dict[str, Any], bytes]
 
-PARENT_START_SECONDS = 10.0
 ENDPOINT = "endpoint.json"
 MOST_FETCH_BYTES = 4 << 20
 END_SECONDS = 5.0
@@ -55,7 +55,7 @@ class Agent:
         self.courier = None  # type: Optional[Courier]
         self.buffer = bytearray()
         self.chores = {}  # type: Dict[int, Chore]
-        self._parent = None  # type: Optional[socket.socket]
+        self.parent = WarmParent(root)
 
     def serve(self, mark):
         # type: (str) -> None
@@ -210,7 +210,7 @@ class Agent:
                 except gpus.Busy as error:
                     return {"busy": str(error)}, b""
             contract.write_whole(os.path.join(folder, "job.json"), json.dumps(job).encode())
-            answer = self._tell({"launch": launch})
+            answer = self.parent.tell({"launch": launch})
             if wanted:
                 gpus.hand_over(self.root, launch, int(answer["pid"]))
         return {}, b""
@@ -223,7 +223,7 @@ class Agent:
                 sign = signs.look(self.root, _launch(launch))
                 gpus.hold(self.root, launch)
                 if sign.pop("adopt", None):
-                    self._tell({"adopt": launch})
+                    self.parent.tell({"adopt": launch})
             except (OSError, ValueError) as error:
                 sign = {"sign": "unknown", "why": str(error)}
             found.append(sign)
@@ -251,7 +251,7 @@ class Agent:
     def do_cancel(self, header, payload):
         # type: (Dict[str, Any], bytes) -> Answer
         if signs.cancel(self.root, _launch(header["launch"])):
-            self._tell({"adopt": header["launch"]})
+            self.parent.tell({"adopt": header["launch"]})
         return {}, b""
 
     def do_clean(self, header, payload):
@@ -285,7 +285,7 @@ class Agent:
         # type: (Dict[str, Any], bytes) -> Optional[Answer]
         """Have what we keep here measured by a process of its own; what is too much goes when that is done."""
         launches = self.store.drop_old_launches()
-        chore = _start("housekeeping", "housekeeping.main(sys.argv[1])", self.root, subprocess.PIPE, subprocess.DEVNULL)
+        chore = start_process("housekeeping", "housekeeping.main(sys.argv[1])", self.root, subprocess.PIPE, subprocess.DEVNULL)
         assert chore.stdout is not None
         self.chores[chore.stdout.fileno()] = Chore(chore, dict(header, launches=launches))
         return LATER
@@ -307,7 +307,7 @@ class Agent:
         # type: (Chore) -> Answer
         found = housekeeping.free(self.root, self.store, json.loads(chore.said), int(chore.header["limit_bytes"]))
         if not self._running():
-            housekeeping.drop_old_trees(self.root, os.path.basename(_tree()))
+            housekeeping.drop_old_trees(self.root, os.path.basename(tree()))
         return dict(found, launches=chore.header["launches"]), b""
 
     def do_inputs(self, header, payload):
@@ -336,7 +336,7 @@ class Agent:
                 return {"running": running}, b""
             time.sleep(0.05)  # the last of them is just cleaning up after itself
         try:
-            self._connect_parent().sendall(b'{"stop": ""}\n')
+            self.parent.connect().sendall(b'{"stop": ""}\n')
         except OSError:
             pass
         import shutil
@@ -352,90 +352,6 @@ class Agent:
         # type: () -> List[str]
         return _running(self.root)
 
-    # The warm parent
-
-    def _tell(self, message):
-        # type: (Dict[str, str]) -> Dict[str, Any]
-        """Say something to the warm parent, starting one if none is there."""
-        for last in (False, True):
-            try:
-                if self._parent is None:
-                    self._parent = self._connect_or_start()
-                self._parent.sendall(json.dumps(message).encode() + b"\n")
-                answer = b""
-                while not answer.endswith(b"\n"):
-                    more = self._parent.recv(65536)
-                    if not more:
-                        raise ConnectionResetError("the warm parent closed the connection")
-                    answer += more
-                return json.loads(answer)  # type: ignore[no-any-return]
-            except OSError:
-                if self._parent is not None:
-                    self._parent.close()
-                self._parent = None
-                if last:
-                    raise
-        raise AssertionError
-
-    def _connect_or_start(self):
-        # type: () -> socket.socket
-        try:
-            connection = self._connect_parent()
-            if not self._is_old(connection):
-                return connection
-            connection.close()
-        except OSError:
-            pass
-        self._start_parent()
-        began = again = time.monotonic()
-        while True:
-            try:
-                return self._connect_parent()
-            except OSError:
-                now = time.monotonic()
-                if now > began + PARENT_START_SECONDS:
-                    raise
-                if now > again + 0.5:  # the one that was ending may have stood in its way
-                    self._start_parent()
-                    again = now
-                time.sleep(0.01)
-
-    def _is_old(self, connection):
-        # type: (socket.socket) -> bool
-        """A parent of an earlier release that looks after nothing is asked to go; one that does is left to it."""
-        connection.sendall(b'{"status": ""}\n')
-        found = json.loads(connection.recv(65536) or b"{}")
-        mine = os.path.join(os.path.dirname(os.path.abspath(__file__)), "parent.py")
-        if found.get("tree") == mine or found.get("launchers"):
-            return False
-        connection.sendall(b'{"stop": ""}\n')
-        connection.recv(65536)
-        while os.path.exists(os.path.join(self.root, contract.PARENT_SOCKET)):
-            try:
-                self._connect_parent().close()
-            except OSError:
-                break
-            time.sleep(0.01)
-        return True
-
-    def _connect_parent(self):
-        # type: () -> socket.socket
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.settimeout(PARENT_START_SECONDS)
-        fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            connection.connect("/proc/self/fd/%d/%s" % (fd, contract.PARENT_SOCKET))
-        except OSError:
-            connection.close()
-            raise
-        finally:
-            os.close(fd)
-        return connection
-
-    def _start_parent(self) -> None:
-        with open(os.path.join(self.root, "parent.log"), "ab") as log:
-            _start("parent", "sys.exit(parent.main(sys.argv[1]))", self.root, log, log)
-
 
 class Chore:
     """Work that a process of its own does for a request that is answered later."""
@@ -445,21 +361,6 @@ class Chore:
         self.process = process
         self.header = header
         self.said = bytearray()
-
-
-def _start(module, call, root, out, err):
-    # type: (str, str, str, Any, Any) -> subprocess.Popen[bytes]
-    """A process that outlives us, of the tree we came from."""
-    code = "import sys; sys.path.insert(0, %r); from shunter.node import %s; %s" % (_tree(), module, call)
-    return subprocess.Popen(
-        [sys.executable, "-I", "-S", "-E", "-c", code, root],
-        stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True, cwd="/",
-        env={k: v for k, v in os.environ.items() if not k.startswith(("SHUNTER_", "SSH_"))},
-    )  # fmt: skip
-
-
-def _tree() -> str:
-    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 def supersede(root):

@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 
-from shunter.node import contract, distributed, provide, script, workfolder
+from shunter.node import contract, distributed, provide, room, script, workfolder
 from shunter.node.mlflow_relay import MlflowRelay, port_of
 from shunter.node.monitor.cpu import Sampler, descendants
 from shunter.node.pusher import Pusher, patience
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 SAMPLE_SECONDS = 1.0
 #: A script that ends within this time is brought home by one report; for a longer one pushing begins.
 SHORT_SECONDS = 0.1
-RESERVE_BYTES = 1 << 16
 
 
 def run(folder, way=None):
@@ -95,7 +94,7 @@ class Launcher:
         if self._cancel_asked():
             return self._never_started({"kind": "canceled", "message": "Canceled before the script was started."})
         try:
-            keep_room(self.root)
+            room.keep(self.root)
             workfolder.write_out(self.job["layout"], self.work)
         except OSError as error:
             words = script.disk_full(self.folder) if error.errno in (28, 122) else {
@@ -439,7 +438,7 @@ class Launcher:
                 contract.write_whole(os.path.join(self.folder, "outcome"), data)
                 break
             except OSError:  # a full disk: the room kept for this is used; failing that, the outcome waits for room
-                if not give_room(self.root):
+                if not room.give(self.root):
                     tries += 1
                     time.sleep(patience(tries))
         self._bring_home(outcome)
@@ -478,25 +477,6 @@ class Launcher:
             finally:
                 os.close(fd)
         return patience(tries)
-
-
-def keep_room(root):
-    # type: (str) -> None
-    """Keep a little room on the node's disk, so that outcomes can be written when a script has filled it."""
-    path = os.path.join(root, "reserve")
-    if not os.path.exists(path):
-        with open(path, "wb") as file:  # on a disk that is full already this much is kept, and the launch fails
-            file.write(bytes(RESERVE_BYTES))
-
-
-def give_room(root):
-    # type: (str) -> bool
-    """Give up what `keep_room` kept. False when there is nothing."""
-    try:
-        os.unlink(os.path.join(root, "reserve"))
-    except OSError:
-        return False
-    return True
 
 
 if __name__ == "__main__":
