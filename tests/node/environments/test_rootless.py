@@ -58,13 +58,14 @@ def launch(user: tuple[str, Path], name: str, code: str, **spec: Any) -> tuple[l
         pytest.skip(f"an ordinary user cannot read {source}")
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
-    return lines[:-1], json.loads(lines[-1])
+    found = json.loads(lines[-1])
+    return lines[:-1], {**found, "stderr": done.stderr}
 
 
 def test_a_script_runs_under_the_users_own_id_and_its_files_are_the_users(user: tuple[str, Path]) -> None:
     said, found = launch(user, "one", "import os\nprint(os.getuid())\nopen('outputs/a', 'w').write('x')\n")
     assert found["rootless"]
-    assert found["status"] == 0
+    assert found["status"] == 0, found
     uid = user[1].stat().st_uid
     assert uid != 0
     assert said == [str(uid)]
@@ -77,7 +78,7 @@ def test_packages_are_installed_for_the_image_without_root(user: tuple[str, Path
     built["lock"]["python"] = "3.11"
     spec = {k: v for k, v in built.items() if k != "kind"}
     said, found = launch(user, "two", "import alpha, sys\nprint(alpha.__version__, sys.prefix)\n", **spec)
-    assert found["status"] == 0, said
+    assert found["status"] == 0, (said, found)
     assert said[-1].startswith("1.4 " + str(user[1]))
     list_all = [user[0], "podman", "ps", "-aq"]
     wait_until(lambda: not subprocess.run(list_all, capture_output=True, text=True, check=True).stdout, what="no container")
