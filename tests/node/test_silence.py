@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,7 @@ def test_a_stopped_rank_is_named_though_another_was_silent_before(home: Path, tm
     wait_until((tmp_path / "pid1").read_text, 30, "its pid")
     pid = int((tmp_path / "pid1").read_text())
     os.kill(pid, signal.SIGSTOP)
-    run.wait(timeout_seconds=150)
+    run.wait(timeout_seconds=60)
     assert "Rank 1 has said nothing for" in run.data["reason"]
     assert "its process is stopped" in run.data["reason"]
     assert not contract.start_time(pid)
@@ -103,3 +104,28 @@ def test_ranks_of_other_nodes_are_heard_and_strangers_are_not() -> None:
         for teller in tellers:
             teller.close()
         hearing.close()
+
+
+def test_a_port_that_somebody_else_holds_neither_hides_silence_nor_makes_it_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        spec = {"seconds": 0.2, "world": 2, "address": "127.0.0.1", "port": other.getsockname()[1], "secret": "s" * 64}
+        alone, far = silence.Hearing(spec, here=2), silence.Hearing(spec, here=1)
+        told = [{"rank": rank, "silent": 9.0, "state": "", "last": ""} for rank in (0, 1)]
+        alone.put(told)
+        far.put(told[:1])
+        time.sleep(0.5)
+        assert "Rank 0 has said nothing" in alone.verdict()
+        assert far.verdict() == ""  # the other node could not tell us
+    try:
+        teller = silence.Teller(spec)
+
+        def is_heard() -> bool:
+            teller.tell(told[1:])
+            return 1 in far.reports
+
+        wait_until(is_heard, 10, "the report once the port is free")
+        assert "Rank 0 has said nothing" in far.verdict()
+    finally:
+        teller.close()
+        alone.close()
+        far.close()

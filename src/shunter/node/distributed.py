@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 
 MPI = ("mpi", "openmpi", "intelmpi")
+#: Twice as many as this from the first on: all below those that machines give to connections by themselves (32768).
+FIRST_PORT, PORTS = 20000, 6000
 
 
 def is_distributed(job):
@@ -91,7 +93,7 @@ def _silence(job):
     gang = job.get("gang") or {}
     addresses, ports = gang.get("addresses") or ["127.0.0.1"], gang.get("ports") or []
     nodes = int(job["node_count"])
-    port = ports[nodes] if len(ports) > nodes else port_from(job["id"]) + 10000
+    port = ports[nodes] if len(ports) > nodes else port_from(job["id"]) + PORTS
     return {
         "seconds": seconds, "world": nodes * processes_of(job), "address": str(addresses[0]), "port": int(port),
         "secret": _secret(job),
@@ -113,7 +115,7 @@ def is_here(addresses):
 def port_from(text):
     # type: (str) -> int
     """A port that all members of an attempt agree on without asking each other."""
-    return 20000 + int(_digest(text.rsplit(".", 1)[0])[:8], 16) % 10000
+    return FIRST_PORT + int(_digest(text.rsplit(".", 1)[0])[:8], 16) % PORTS
 
 
 def _mpi_spec(job, argv, folder):

@@ -81,15 +81,10 @@ class Rank:
 class Watch:
     """Over the silence of ranks, when the run says how long it may last; else it does nothing."""
 
-    def __init__(self, spec, listens):
-        # type: (Optional[Dict[str, Any]], bool) -> None
+    def __init__(self, spec, listens, here=0):
+        # type: (Optional[Dict[str, Any]], bool, int) -> None
         self.teller = silence.Teller(spec) if spec and not listens else None
-        self.hearing = None  # type: Optional[silence.Hearing]
-        if spec and listens:
-            try:
-                self.hearing = silence.Hearing(spec)
-            except OSError as error:
-                write(("shunter: silent ranks will not be named: %s\n" % error).encode())
+        self.hearing = silence.Hearing(spec, here) if spec and listens else None
 
     def look(self, ranks, now=False):
         # type: (List[Rank], bool) -> str
@@ -111,7 +106,7 @@ def main(spec_file):
     os.makedirs(os.path.join(spec["work"], "logs"), exist_ok=True)
     also = spec.get("also") or ()
     ranks = [Rank(r["rank"], spec["argv"], dict(os.environ, **r["env"]), spec["work"], also) for r in spec["ranks"]]
-    watch = Watch(spec.get("silence"), spec.get("node") == 0)
+    watch = Watch(spec.get("silence"), spec.get("node") == 0, len(ranks))
     bad, why = None, ""  # type: Optional[Rank], str
     kill_at = 0.0
     while True:

@@ -78,20 +78,26 @@ def state_of(pid):
 
 
 class Hearing:
-    """On the first node: listens for what the keepers of other ranks tell. One thread for each of them."""
+    """On the first node: listens for what the keepers of other ranks tell. One thread for each of them.
 
-    def __init__(self, spec):
-        # type: (Dict[str, Any]) -> None
+    `here`: how many ranks this node has. When those are all, nobody is listened for.
+    """
+
+    def __init__(self, spec, here=0):
+        # type: (Dict[str, Any], int) -> None
         self.bound = float(spec["seconds"])
         self.world = int(spec["world"])
         self.secret = str(spec["secret"])
         self.since = time.monotonic()
         self.reports = {}  # type: Dict[int, Report]
+        self._place = (str(spec["address"]), int(spec["port"]))
+        self._closed = threading.Event()
         self._listener = socket.socket()
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._listener.bind((spec["address"], int(spec["port"])))
-        self._listener.listen(64)
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._hears = here >= self.world
+        if not self._hears:
+            self._bind()
+            threading.Thread(target=self._accept, daemon=True).start()
 
     def put(self, told):
         # type: (List[Report]) -> None
@@ -99,6 +105,7 @@ class Hearing:
             self.reports[int(report["rank"])] = dict(report, heard=time.monotonic())
 
     def close(self) -> None:
+        self._closed.set()
         try:
             self._listener.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -106,9 +113,24 @@ class Hearing:
         self._listener.close()
 
     def verdict(self) -> str:
+        if not self._hears:
+            return ""
         return verdict(dict(self.reports), self.world, self.bound, time.monotonic(), self.since)
 
+    def _bind(self) -> None:
+        try:
+            self._listener.bind(self._place)
+            self._listener.listen(64)
+        except OSError:
+            return
+        self.since = time.monotonic()
+        self._hears = True
+
     def _accept(self) -> None:
+        while not self._hears:  # somebody else's connection may have taken the port for a while: the tellers try again
+            if self._closed.wait(TELL_SECONDS):
+                return
+            self._bind()
         while True:
             try:
                 connection, _ = self._listener.accept()
