@@ -20,6 +20,8 @@ import subprocess
 import sys
 import time
 
+from shunter.node import interfaces
+from shunter.node.distributed import is_here
 from shunter.node.ranks import SILENT, Rank, Watch, write
 
 TYPE_CHECKING = False
@@ -30,6 +32,7 @@ CONNECT_SECONDS = 120.0
 PAUSE_SECONDS = 0.05
 #: Where the keeper of a rank finds its node's spec. Set on each node by itself.
 SPEC, PYTHON, CODE = "SHUNTER_MPI_SPEC", "SHUNTER_MPI_PYTHON", "SHUNTER_MPI_CODE"
+_INCLUDE = re.compile(r'(_tcp_if_include"?\s+"?)[^\s"]+')
 _BLAME = re.compile(rb"^Rank \d+ (ended|was ended|has said nothing|is gone)")
 
 
@@ -51,7 +54,8 @@ def first_node(spec, spec_file):
     names = ["localhost"] + ["shunter-%d" % i for i in range(1, count)]
     command = [mpirun, "--host", ",".join("%s:%d" % (name, spec["processes"]) for name in names)]
     command += ["--mca", "plm_rsh_agent", write_agent(spec_file), "--mca", "orte_keep_fqdn_hostnames", "1"]
-    command += _networks([str(a) for a in spec["addresses"]])
+    for part in ("btl", "oob") if _interface(spec) else ():
+        command += ["--mca", part + "_tcp_if_include", _interface(spec)]
     command += ["--mca", "btl", "self,vader,tcp", "--oversubscribe"]
     if os.getuid() == 0:
         command.append("--allow-run-as-root")
@@ -96,11 +100,15 @@ def _pass_on(process, watch):
             process.kill()
 
 
-def _networks(addresses):
-    # type: (List[str]) -> List[str]
-    """Only the addresses that the nodes know of each other: a machine may have others that lead nowhere."""
-    which = "lo" if all(a.startswith("127.") for a in addresses) else ",".join(a + "/32" for a in addresses)
-    return ["--mca", "btl_tcp_if_include", which, "--mca", "oob_tcp_if_include", which]
+def _interface(spec):
+    # type: (Dict[str, Any]) -> str
+    """The one that the other nodes reach this one by: a machine may have others that lead nowhere.
+
+    By name, each node its own: Open MPI 4 takes ADDRESS/32 for "any address", and ranks then call their own loopback.
+    """
+    if is_here([str(a) for a in spec["addresses"]]):
+        return "lo"
+    return interfaces.of_address(str(spec["addresses"][spec["node"]]))
 
 
 def write_agent(spec_file):
@@ -132,8 +140,9 @@ def helper(spec, spec_file):
             return 0
         if os.fork() == 0:
             listener.close()
-            # The daemon looks for the remote shell, too, at the place where the first node has it.
+            # The daemon is told the first node's remote shell and interface; ours are others.
             command = str(request["command"]).replace(str(request["agent"]), agent)
+            command = _INCLUDE.sub(lambda found: found.group(1) + _interface(spec), command)
             os._exit(serve(connection, command, spec["work"]))
         connection.close()
 
@@ -168,7 +177,9 @@ def rank(spec_file):
     local = os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0")
     env = {k: v for k, v in os.environ.items() if k not in (SPEC, PYTHON, CODE)}
     env.update(RANK=str(number), LOCAL_RANK=local, WORLD_SIZE=os.environ["OMPI_COMM_WORLD_SIZE"])
-    if all(str(a).startswith("127.") for a in spec["addresses"]):
+    if _interface(spec):
+        env["OMPI_MCA_btl_tcp_if_include"] = _interface(spec)
+    if is_here(spec["addresses"]):
         # Nodes on one machine: memory that ranks share is named after the machine and their number on the node.
         env["OMPI_MCA_btl_vader_backing_directory"] = os.path.dirname(spec_file)
     os.makedirs(os.path.join(spec["work"], "logs"), exist_ok=True)

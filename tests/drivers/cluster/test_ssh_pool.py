@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from machines_here import Machine, is_possible, two_machines
-from scripts_here import GLOO, HERE, LEDGER, MPI, lines, submit
+from scripts_here import GLOO, HERE, LEDGER, MPI, MPI_TALKS, lines, submit
 
 from shunter.drivers.cluster.folder import ClusterFolder
 from shunter.drivers.cluster.machines import address_among, free_machine
@@ -96,6 +96,15 @@ def test_mpirun_on_two_machines(ws: Workspace, team: Compute, source: Path) -> N
     assert run.data["status"] == "Completed", run.logs() + run.logs(node=1)
     assert sorted(run.logs().splitlines()) == [f"[rank {r}] rank {r} of 4 {run.id}" for r in range(4)]
     assert {Path(f["path"]).name for f in run.files()} == {f"rank_{r}.txt" for r in range(4)}, "a file for each rank"
+
+
+@mpi_there
+def test_mpi_ranks_on_two_machines_talk_to_each_other(ws: Workspace, team: Compute, source: Path) -> None:
+    options = {"node_count": 2, "communicator": "Mpi", "processes_per_node": 2, "environment": HERE}
+    run = submit(ws, source, MPI_TALKS, target="team", **options)
+    run.wait(timeout_seconds=WAIT)
+    assert run.data["status"] == "Completed", run.logs() + run.logs(node=1)
+    assert sorted(run.logs().splitlines()) == [f"[rank {r}] rank {r} of 4 sum 10" for r in range(4)]
 
 
 def test_no_port_of_ray_is_open_to_others(ws: Workspace, team: Compute, source: Path, pool: ClusterHouse) -> None:

@@ -70,10 +70,11 @@ class Machine:
         """Start it, with a boot id of its own."""
         (self.folder / "boot_id").write_text(str(uuid.uuid4()) + "\n")
         script = self.folder / "init.sh"
-        script.write_text(_INIT.format(f=self.folder, home_mount=self.home_mount or ":", setup=self.setup or ":"))
+        setup, mount = self.setup or ":", self.home_mount or ":"
+        script.write_text(_INIT.format(f=self.folder, name=self.namespace, home_mount=mount, setup=setup))
         with (self.folder / "init.log").open("wb") as log:
             self._init = subprocess.Popen(
-                ["ip", "netns", "exec", self.namespace, "unshare", "--mount", "--pid", "--fork", "--kill-child",
+                ["ip", "netns", "exec", self.namespace, "unshare", "--mount", "--pid", "--uts", "--fork", "--kill-child",
                  "--propagation", "private", "bash", str(script)],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
             )  # fmt: skip
@@ -193,6 +194,7 @@ _SSHD = (
 
 _INIT = """
 set -e
+hostname {name}
 mount -t proc proc /proc
 mount --bind {f}/boot_id /proc/sys/kernel/random/boot_id
 mount --bind {f}/etc /etc
