@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from scripts_here import LEDGER, lines, submit
+from scripts_here import CHECKPOINTED, LEDGER, lines, submit
 
 import shunter
 from shunter.errors import Conflict, Infeasible
@@ -140,6 +140,16 @@ def test_a_killed_node_takes_its_script_along_and_the_run_starts_again(
     assert lines(tmp_path / "ledger") == ["on 1 0", "on 2 0", "off 2 0"]
     assert any("was lost" in e["reason"] for e in run.events())
     assert node not in {n["name"] for n in ws.compute.get("cpu").show()["nodes"] if n["state"] != "unusable"}
+
+
+def test_a_run_whose_node_was_killed_goes_on_from_its_checkpoint(ws: Workspace, source: Path, house: ClusterHouse) -> None:
+    run = submit(ws, source, CHECKPOINTED, max_attempts=2)
+    wait_until(run.checkpoints, WAIT, "a checkpoint")
+    [node] = [n["name"] for n in ws.compute.get("cpu").show()["nodes"] if run.id in n["runs"]]
+    os.kill(house.nodes()[node], signal.SIGKILL)
+    assert run.wait(timeout_seconds=WAIT).data["status"] == "Completed"
+    assert run.logs(attempt=1) == "from 0\n"
+    assert run.logs(attempt=2) == "from 3\ndone 6\n"
 
 
 def test_one_members_failure_ends_the_gang_with_its_last_line(ws: Workspace, cpu: Compute, source: Path) -> None:

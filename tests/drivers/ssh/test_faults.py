@@ -71,9 +71,10 @@ epoch = int(open(path).read()) if os.path.exists(path) else 0
 print("from", epoch, flush=True)
 while epoch < 6:
     epoch += 1
-    with open(path + ".new", "w") as file:
-        file.write(str(epoch))
-    os.rename(path + ".new", path)
+    if epoch == 3:
+        with open(path + ".new", "w") as file:
+            file.write(str(epoch))
+        os.rename(path + ".new", path)
     while epoch == 3 and os.environ["SHUNTER_ATTEMPT"] == "1":
         time.sleep(0.1)
 print("done", epoch)
