@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -109,7 +110,9 @@ def _telling_why_it_waits(run: Run, enabled: bool) -> Iterator[threading.Event]:
     said = threading.Event()
 
     def tell() -> None:
-        if said.wait(SILENT_SECONDS):
+        # Not woken by the first words: CPython may lose a Ctrl-C that comes at the very moment when another thread ends.
+        time.sleep(SILENT_SECONDS)
+        if said.is_set():
             return
         with contextlib.suppress(Exception):
             why = run.why()
