@@ -7,9 +7,11 @@ import signal
 import sqlite3
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from blake3 import blake3
 
 import shunter
 from shunter.sdk.connect import connect
@@ -115,6 +117,22 @@ def test_a_client_that_goes_away_does_not_end_its_run(house: House, tmp_path: Pa
     gate.touch()
     ws = shunter.Workspace.from_config()
     assert ws.run(run_id).wait().data["status"] == "Completed"
+
+
+def test_a_run_that_can_never_be_launched_is_over_and_says_why(house: House, tmp_path: Path) -> None:
+    ws = shunter.Workspace.from_config()
+    gate = tmp_path / "gate"
+    first = ws.submit("train.py", source_directory=write(tmp_path / "a", GATED), arguments=[gate], cpus=os.cpu_count())
+    run = ws.submit("train.py", source_directory=write(tmp_path / "b", "print('never')\n"), cpus=os.cpu_count())
+    assert run.data["status"] == "Queued"
+    lost = blake3(b"print('never')\n").hexdigest()
+    with closing(sqlite3.connect(house.home / "shunter.db")) as database, database:
+        assert database.execute("DELETE FROM blobs WHERE digest = ?", (lost,)).rowcount == 1
+    gate.touch()
+    assert first.wait(timeout_seconds=30).data["status"] == "Completed"
+    assert run.wait(timeout_seconds=30).data["status"] == "Failed"
+    assert run.error is not None
+    assert "lacks the contents of train.py" in run.error["message"]
 
 
 def test_a_database_that_is_locked_for_a_while_is_waited_for(house: House, tmp_path: Path) -> None:

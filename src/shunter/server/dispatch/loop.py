@@ -11,7 +11,16 @@ from typing import Any, Protocol, TypeVar
 
 from shunter.drivers.base import Driver, Gone, Scaling, Unknown
 from shunter.drivers.base import Launch as LaunchOrder
-from shunter.errors import DatabaseBusy, DriverError, EnvironmentInvalid, ShunterError, StaleState
+from shunter.errors import (
+    BlobCorrupt,
+    ConfigError,
+    DatabaseBusy,
+    DriverError,
+    EnvironmentInvalid,
+    ShunterError,
+    StaleState,
+    UsageError,
+)  # fmt: skip
 from shunter.model.run import OVER, Launch, LaunchState, Outcome, Run, Status, parse_launch_id
 from shunter.server.dispatch import reconcile
 from shunter.server.dispatch.moves import note
@@ -28,6 +37,8 @@ Key = tuple[str, str]
 FIRST_LOOK_SECONDS = 3.0
 LOOK_SECONDS = 12.0
 CANCEL_LOOK_SECONDS = 2.0
+#: A launch that cannot be put together for one of these reasons never can.
+HOPELESS = (EnvironmentInvalid, UsageError, ConfigError, BlobCorrupt)
 #: A target that could not be reached is tried again so soon.
 READY_SECONDS = 3.0
 
@@ -299,20 +310,27 @@ class Dispatcher:
             if self.prepare is not None:
                 await self.prepare(run)
             order = await self.call(lambda: self.orders.order(run, launch))
-            handle = await driver.launch(order)
-        except EnvironmentInvalid as error:
-            # It would fail again: the run is over, with the reason that the solver gave.
+        except HOPELESS as error:
+            # It would fail again, and nothing was sent yet: the run is over, with the reason.
             failed = Outcome("failed", code=error.code, message=error.message, hint=error.hint)
             await self.call(lambda: self.on_outcome(launch.id, failed))
             return
         except (ShunterError, OSError) as error:
-            words = error.message if isinstance(error, ShunterError) else str(error)
-            log.warning("run %s: launch failed, will be looked at again: %s", run.id, words)
-            await self.call(lambda: self._note(run.id, "launch_failed", words))
+            await self._not_launched(run, error)
+            return
+        try:
+            handle = await driver.launch(order)
+        except (ShunterError, OSError) as error:
+            await self._not_launched(run, error)
             return
         self.heard[launch.id] = max(self.heard.get(launch.id, 0.0), self.clock())
         if handle != launch.handle:
             await self.call(lambda: self._save_handle(launch.id, handle))
+
+    async def _not_launched(self, run: Run, error: Exception) -> None:
+        words = error.message if isinstance(error, ShunterError) else str(error)
+        log.warning("run %s: launch failed, will be looked at again: %s", run.id, words)
+        await self.call(lambda: self._note(run.id, "launch_failed", words))
 
     def _save_handle(self, launch_id: str, handle: Mapping[str, Any]) -> None:
         def decide(run: Run, launch: Launch, _: Sequence[Launch]) -> Change:
