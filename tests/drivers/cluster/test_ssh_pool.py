@@ -25,6 +25,7 @@ from shunter.testing.house import wait_until
 
 torch_there = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="scripts/parts/torch brings PyTorch")
 mpi_there = pytest.mark.skipif(shutil.which("mpirun") is None, reason="scripts/parts/mpi brings mpirun")
+mpi4py_there = pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason="scripts/parts/mpi brings mpi4py")
 WAIT = 150.0
 LEASE_SECONDS = 8
 
@@ -99,6 +100,7 @@ def test_mpirun_on_two_machines(ws: Workspace, team: Compute, source: Path) -> N
 
 
 @mpi_there
+@mpi4py_there
 def test_mpi_ranks_on_two_machines_talk_to_each_other(ws: Workspace, team: Compute, source: Path) -> None:
     options = {"node_count": 2, "communicator": "Mpi", "processes_per_node": 2, "environment": HERE}
     run = submit(ws, source, MPI_TALKS, target="team", **options)
