@@ -12,6 +12,7 @@ import socket
 import struct
 import time
 
+from shunter.node import local_socket
 from shunter.node.contract import read_json
 
 TYPE_CHECKING = False
@@ -129,7 +130,7 @@ class Home:
         if not self.url:
             self._look_up()
         if self.url.startswith("unix:"):
-            return _connect_socket(self.url[5:])
+            return local_socket.connect(self.url[5:], TIMEOUT_SECONDS)
         scheme, _, rest = self.url.partition("://")
         host, _, port = rest.rstrip("/").rpartition(":")
         if not port.isdigit():
@@ -187,22 +188,6 @@ class Home:
             return int(lines[0].split()[1]), bytes(held[:length])
         except (IndexError, ValueError):
             raise ConnectionResetError("somebody else answers there") from None
-
-
-def _connect_socket(path):
-    # type: (str) -> socket.socket
-    """Through the folder's descriptor, as the path of a socket is limited and a home may be deep."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(TIMEOUT_SECONDS)
-    fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        connection.connect("/proc/self/fd/%d/%s" % (fd, os.path.basename(path)))
-    except OSError:
-        connection.close()
-        raise
-    finally:
-        os.close(fd)
-    return connection
 
 
 def encode(frames):

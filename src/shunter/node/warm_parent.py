@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
 
-from shunter.node import contract
+from shunter.node import contract, local_socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
     from typing import Any, Dict, Optional
 
 START_SECONDS = 10.0
@@ -90,17 +90,7 @@ class WarmParent:
 
     def connect(self):
         # type: () -> socket.socket
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.settimeout(START_SECONDS)
-        fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            connection.connect("/proc/self/fd/%d/%s" % (fd, contract.PARENT_SOCKET))
-        except OSError:
-            connection.close()
-            raise
-        finally:
-            os.close(fd)
-        return connection
+        return local_socket.connect(os.path.join(self.root, contract.PARENT_SOCKET), START_SECONDS)
 
     def _start(self) -> None:
         with open(os.path.join(self.root, "parent.log"), "ab") as log:

@@ -23,6 +23,22 @@ from shunter.sdk.run import Run
 from shunter.sdk.workspace import Workspace
 from shunter.testing.house import House, send, wait_until
 
+#: Three epochs in its first attempt, which then waits for its end; the next goes on after the checkpoint.
+CHECKPOINTED = """
+import os, time
+path = os.path.join(os.environ["SHUNTER_CHECKPOINT_DIR"], "state")
+epoch = int(open(path).read()) if os.path.exists(path) else 0
+print("from", epoch, flush=True)
+while epoch < 6:
+    epoch += 1
+    if epoch == 3:
+        with open(path + ".new", "w") as file:
+            file.write(str(epoch))
+        os.rename(path + ".new", path)
+    while epoch == 3 and os.environ["SHUNTER_ATTEMPT"] == "1":
+        time.sleep(0.1)
+print("done", epoch)
+"""
 SCRIPT = """
 import os, sys, time
 ledger, seconds, code = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])

@@ -45,23 +45,6 @@ world.Sendrecv_replace(data, (world.rank + 1) % world.size, source=world.rank - 
 print("rank", world.rank, "of", world.size, "sum", world.allreduce(world.rank + 1), flush=True)
 """
 
-#: Three epochs in its first attempt, which then waits for its end; the next goes on after the last one kept.
-CHECKPOINTED = """
-import os, time
-path = os.path.join(os.environ["SHUNTER_CHECKPOINT_DIR"], "state")
-epoch = int(open(path).read()) if os.path.exists(path) else 0
-print("from", epoch, flush=True)
-while epoch < 6:
-    epoch += 1
-    if epoch == 3:
-        with open(path + ".new", "w") as file:
-            file.write(str(epoch))
-        os.rename(path + ".new", path)
-    while epoch == 3 and os.environ["SHUNTER_ATTEMPT"] == "1":
-        time.sleep(0.1)
-print("done", epoch)
-"""
-
 
 def submit(ws: Workspace, source: Path, code: str, *arguments: object, target: str = "cpu", **options: Any) -> Run:
     (source / "train.py").write_text(code)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from scripts_here import CHECKPOINTED, LEDGER, lines, submit
+from scripts_here import LEDGER, lines, submit
 
 import shunter
 from shunter.errors import Conflict, Infeasible
@@ -17,6 +17,7 @@ from shunter.sdk.compute import Compute
 from shunter.sdk.workspace import Workspace
 from shunter.testing.clusters import ClusterHouse, own_processes
 from shunter.testing.drivers import DriverContract
+from shunter.testing.faults import CHECKPOINTED
 from shunter.testing.house import wait_until
 
 WAIT = 150.0

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from shunter.sdk.workspace import Workspace
+from shunter.testing.faults import CHECKPOINTED
 from shunter.testing.house import wait_until
 
 GATED = "import os, sys, time\nprint('on', flush=True)\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.02)\nprint('done')\n"
@@ -62,23 +63,6 @@ def test_a_rebooted_machine_is_told_as_such_and_the_run_retried_if_it_says_so(
     (shared / "gate").touch()
     assert again.wait(timeout_seconds=90).status == "Completed"
     assert again.data["attempts"] == 2
-
-
-CHECKPOINTED = """
-import os, time
-path = os.path.join(os.environ["SHUNTER_CHECKPOINT_DIR"], "state")
-epoch = int(open(path).read()) if os.path.exists(path) else 0
-print("from", epoch, flush=True)
-while epoch < 6:
-    epoch += 1
-    if epoch == 3:
-        with open(path + ".new", "w") as file:
-            file.write(str(epoch))
-        os.rename(path + ".new", path)
-    while epoch == 3 and os.environ["SHUNTER_ATTEMPT"] == "1":
-        time.sleep(0.1)
-print("done", epoch)
-"""
 
 
 def test_a_rebooted_machine_goes_on_from_the_checkpoint(ws: Workspace, make_machine: Any, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from shunter.errors import ExtraMissing, ServerError
+from shunter.node import local_socket
 from shunter.server.tracking.tables import Tables
 
 log = logging.getLogger("shunter.tracking")
@@ -70,17 +71,8 @@ class MlflowProcess:
                 child.stdout.close()
 
     def connect(self) -> socket.socket:
-        """A connection to it. Through the folder's descriptor, as the path of a socket is limited."""
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            connection.connect(f"/proc/self/fd/{fd}/{SOCKET}")
-        except OSError:
-            connection.close()
-            raise
-        finally:
-            os.close(fd)
-        return connection
+        """A connection to it."""
+        return local_socket.connect(str(self.folder / SOCKET))
 
     def _start(self) -> None:
         if importlib.util.find_spec("mlflow") is None:
