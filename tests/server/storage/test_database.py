@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -122,6 +123,20 @@ def test_the_queue_is_by_priority_then_by_age(store: RunStore) -> None:
     assert [int(r.id, 16) for r in store.queued("w", "t", 10)] == [2, 0, 1]
     assert len(store.queued("w", "t", 1)) == 1
     assert store.queues() == [("w", "t")]
+
+
+def test_a_run_is_found_by_its_name_without_a_look_at_the_others(tmp_path: Path) -> None:
+    database = Database.open(sqlite_url(tmp_path / "runs.db"))
+    runs = SqlRuns(database)
+    runs.add(a_run(name="the best"), Event("0" * 32, 1.0, "state", Status.QUEUED, "", {}))
+    asked: list[tuple[str, Any]] = []
+    sa.event.listen(database.engine, "before_cursor_execute", lambda *a: asked.append((a[2], a[3])))
+    assert runs.find("the best", "w").id == a_run().id
+    with database.read() as connection:
+        plans = [str(connection.exec_driver_sql("EXPLAIN QUERY PLAN " + q, v).fetchall()) for q, v in list(asked)]
+    assert any("runs_by_name (name=?" in plan for plan in plans), plans
+    assert not any("SCAN" in plan or "runs_by_time" in plan for plan in plans)
+    database.close()
 
 
 def test_a_network_file_system_is_recognised(tmp_path: Path) -> None:

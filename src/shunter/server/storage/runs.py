@@ -149,8 +149,8 @@ class SqlRuns:
             rows = connection.execute(_FIND, {"id": text, "low": text, "high": text + "g"}).fetchall()
             if not rows:
                 named = sa.select(runs).where(runs.c.name == text).order_by(runs.c.submitted_at.desc()).limit(1)
-                if workspace:
-                    named = named.where(runs.c.workspace == workspace)
+                if workspace:  # as an expression: SQLite would take the index of workspaces, and look at every run in it
+                    named = named.where(runs.c.workspace.concat("") == workspace)
                 rows = connection.execute(named).fetchall()
         exact = [row for row in rows if text in (row.id, row.alias)]
         found = exact or rows
