@@ -285,6 +285,8 @@ def test_a_script_runs_in_a_container_and_its_record_names_the_digest(
     assert run.status == "Completed", run.data
     node = run.details()["properties"]["environment"]["nodes"]["0"]
     assert node["image_digest"].startswith("sha256:")
+    shown = subprocess.run([sys.executable, "-m", "shunter.cli", "run", "show", run.id], capture_output=True, check=True)
+    assert node["image_digest"] in shown.stdout.decode()
     assert [f["path"] for f in run.files()] == ["outputs/x"]
     again = run.rerun()
     again.wait()
