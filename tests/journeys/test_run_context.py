@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -17,7 +18,8 @@ import pytest
 
 import shunter
 from shunter.errors import InputChanged, NotFound
-from shunter.testing.house import House, wait_until
+from shunter.node import contract
+from shunter.testing.house import House, send, wait_until
 
 pytestmark = pytest.mark.usefixtures("module_home")
 
@@ -193,6 +195,34 @@ def test_a_checkpoint_that_was_half_written_when_the_script_was_killed_does_not_
     assert run.wait().status == "Failed"
     assert any("s.json is not whole" in e["reason"] for e in run.events() if e["kind"] == "checkpoint_broken")
     assert run.rerun(from_checkpoint=True).wait().logs().strip() == "{\"epoch\": 7} ['s.json']"
+
+
+def test_a_launcher_that_took_over_knows_which_checkpoint_was_home_before_the_half_written_one(
+    ws: shunter.Workspace, house: House, tmp_path: Path
+) -> None:
+    code = (
+        "path = os.environ['SHUNTER_CHECKPOINT_DIR'] + '/state.bin'\n"
+        "if os.path.exists(path): print(open(path).read()); sys.exit()\n"
+        "open(path, 'w').write('epoch seven')\n"
+        "while not os.path.exists(sys.argv[1]): time.sleep(0.02)\n"
+        "open(path, 'w').write('epoch eig')\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    run = ws.submit("train.py", source_directory=write(tmp_path / "src", code), arguments=[tmp_path / "go on"])
+    wait_until(run.checkpoints, 20)
+
+    def launcher() -> tuple[int, int] | None:
+        claim = contract.Claim.read(str(house.home / "node" / contract.LAUNCHES / f"{run.id}.1.0"))
+        return claim.launcher if claim else None
+
+    first = launcher()
+    assert first
+    send(first[0], signal.SIGKILL)
+    wait_until(lambda: launcher() != first, 30, "another launcher")
+    (tmp_path / "go on").touch()
+    assert run.wait().status == "Failed"
+    assert any("was being written" in e["reason"] for e in run.events() if e["kind"] == "checkpoint_broken")
+    assert run.rerun(from_checkpoint=True).wait().logs().strip() == "epoch seven"
 
 
 def test_a_secret_is_given_and_never_shown(ws: shunter.Workspace, house: House, tmp_path: Path) -> None:

@@ -7,12 +7,14 @@ all of it or nothing; a file that is plainly cut off is held back, so that the o
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import threading
 import time
 
 from shunter.node import intact
+from shunter.node.contract import read_json, write_whole
 from shunter.node.home import Home, Refused
 from shunter.node.spool import say
 from shunter.node.transfer import PIECE_BYTES
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     Stamp = Tuple[Tuple[str, int, int, int], ...]
 
 FOLDER = "checkpoints"
+#: What is home already, for the launcher that takes over when this one is killed.
+SENT = "checkpoints.sent"
 SETTLE_SECONDS = 1.0
 GET_BYTES = 8 << 20
 
@@ -40,7 +44,7 @@ class CheckpointPusher:
         self.hear = hear
         self.patience = patience
         self._seen = {}  # type: Dict[str, Tuple[Stamp, float]]
-        self._sent = {}  # type: Dict[str, Stamp]
+        self._sent = _read_sent(folder)
         self._broken = {}  # type: Dict[str, Stamp]
         self._digests = {}  # type: Dict[Tuple[str, int, int, int], str]
         self._killed = False
@@ -129,6 +133,7 @@ class CheckpointPusher:
             return  # it changed meanwhile: it is looked at again
         self._post([({"checkpoint": {"name": name, "files": files}}, b"")])
         self._sent[name] = stamp
+        write_whole(os.path.join(self.folder, SENT), json.dumps(self._sent).encode())
 
     def _send_blob(self, path, size, sha256):
         # type: (str, int, str) -> None
@@ -255,6 +260,15 @@ def stamps(top):
                 inner += [os.path.relpath(os.path.join(here, n), top) for n in sorted(names)]
             found[entry.name] = _stamp(top, inner)
     return found
+
+
+def _read_sent(folder):
+    # type: (str) -> Dict[str, Stamp]
+    try:
+        found = read_json(os.path.join(folder, SENT)) or {}
+    except (OSError, ValueError):
+        return {}
+    return {name: tuple(tuple(entry) for entry in stamp) for name, stamp in found.items()}
 
 
 def digest(path):

@@ -449,7 +449,8 @@ class Launcher:
         try:
             if provide.has_checkpoints(self.folder):
                 last = self.checkpoints or provide.checkpoint_pusher(self.folder, self.job, self.spool.hear, patience)
-                last.finish(lambda: False, killed=outcome.get("signal") is not None)
+                killed = outcome.get("signal") is not None or outcome.get("code") == "outcome_unknown"
+                last.finish(lambda: False, killed=killed)
             if next(self.spool.uploads(), None) is not None:
                 self.spool.push_all(None, patience)  # an upload may be for a child that the server has yet to hear of
                 self.spool.push_uploads(patience)
