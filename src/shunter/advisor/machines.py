@@ -10,10 +10,12 @@ import numpy as np
 
 from shunter.advisor.errors import MixedUnits, TooFewProbes
 from shunter.advisor.similar import MachineExample, Measured, similar_to
-from shunter.advisor.values import Estimate, Machine, Probe, Usage, estimate_from_log
+from shunter.advisor.values import Array, Estimate, Machine, Probe, Usage, estimate_from_log
 
 # Log spread of a measured time: the next run on the same machine.
 PROBED_SPREAD = 0.08
+# A pick that costs this much more (1 is twice as much) is wrong; how wrong is not asked, so few examples cannot tell.
+WRONG = 1.0
 
 
 @dataclass(frozen=True)
@@ -26,47 +28,61 @@ class Pick:
     expected_regret: float
 
 
+class MachineTimes(dict[str, Estimate]):
+    """Estimates by machine name, and what may happen on all machines together: log seconds by name, and weights."""
+
+    def __init__(self, estimates: Mapping[str, Estimate], columns: Mapping[str, Array], weights: Array) -> None:
+        super().__init__(estimates)
+        self.columns = columns
+        self.weights = weights
+
+
 def predict_machines(
     probes: Sequence[Probe], machines: Sequence[Machine], examples: Sequence[MachineExample]
-) -> dict[str, Estimate]:
+) -> MachineTimes:
     """Seconds on every machine that the examples know, by name; the probed ones included, as measured.
 
-    Probes must have usage and a machine; several on one machine are taken together by their median.
+    Probes must have usage and a machine; several on one machine are repetitions: the
+    median says how long it usually takes, the fastest how long it would take undisturbed.
     """
-    measured = _by_machine(probes)
-    names = tuple(sorted(measured))
+    runs = _by_machine(probes)
+    names = tuple(sorted(runs))
     known = similar_to(names, tuple(machines), tuple(sorted(examples, key=lambda example: example.fingerprint)))
     if not known.is_enough:
         raise TooFewProbes(
             f"too few workloads were measured on {' and '.join(names)}", hint="Probe on a machine type of the catalog."
         )
-    logs = tuple(math.log(measured[name][0]) for name in names)
-    found = known.log_seconds(Measured(logs, tuple(measured[name][1] for name in names)))
+    measured = _measured([runs[name] for name in names])
     wider = 1.0 if len(names) > 1 else 1.15
-    out = {name: estimate_from_log(log, PROBED_SPREAD) for name, log in zip(names, logs, strict=True)}
-    for name, log, spread in zip(known.outputs, found, known.spread, strict=True):
+    out = {name: estimate_from_log(log, PROBED_SPREAD) for name, log in zip(names, measured.logs, strict=True)}
+    for name, log, spread in zip(known.outputs, known.log_seconds(measured), known.spread, strict=True):
         out[name] = estimate_from_log(float(log), float(spread) * wider)
-    return {machine.name: out[machine.name] for machine in machines if machine.name in out}
+    draws, weights = known.draws(measured)
+    columns = dict(zip(known.outputs, draws.T, strict=True))
+    columns |= {name: np.full(len(draws), log) for name, log in zip(names, measured.logs, strict=True)}
+    return MachineTimes({machine.name: out[machine.name] for machine in machines if machine.name in out}, columns, weights)
 
 
 def pick_machine(times: Mapping[str, Estimate], machines: Sequence[Machine], by: str = "cost") -> Pick:
-    """The cheapest (`by="cost"`) or fastest (`by="time"`) machine in expectation, and the expected regret."""
+    """The machine with the smallest expected regret by cost (`by="cost"`) or by time (`by="time"`).
+
+    What `predict_machines` gave knows what may happen on all machines together; other estimates are taken as
+    independent.
+    """
     known = [machine for machine in machines if machine.name in times]
     if by == "cost":
         known = [machine for machine in known if machine.usd_per_hour]
     if not known:
         raise TooFewProbes("no machine has both a prediction and a price", hint="Pick by time, or give prices.")
     rates = np.array([machine.usd_per_hour or 0.0 if by == "cost" else 1.0 for machine in known])
-    means = np.log([times[machine.name].median for machine in known]) + np.log(rates)
-    spreads = np.array([min(times[machine.name].log_sd, 1.0) for machine in known])
-    best = int(np.argmin(means + 0.5 * spreads**2))
-    normals = np.random.default_rng(0).standard_normal((400, len(known)))
-    sampled = means + spreads * normals
-    regret = float(np.expm1(sampled[:, best] - sampled.min(axis=1)).mean())
+    draws, weights = _draws(times, [machine.name for machine in known])
+    scores = draws + np.log(rates)
+    regrets = np.expm1(scores - scores.min(axis=1, keepdims=True))
+    best = int(np.argmin(weights @ np.minimum(regrets, WRONG)))
     machine = known[best]
     time = times[machine.name]
     usd = time.scaled(machine.usd_per_hour / 3600) if machine.usd_per_hour else None
-    return Pick(machine, time, usd, regret)
+    return Pick(machine, time, usd, float(weights @ regrets[:, best]))
 
 
 def usage_vector(usage: Usage, machine: Machine, seconds: float) -> tuple[float, ...]:
@@ -94,7 +110,7 @@ def _or(value: float | None, otherwise: float) -> float:
     return otherwise if value is None or math.isnan(value) else value
 
 
-def _by_machine(probes: Sequence[Probe]) -> dict[str, tuple[float, tuple[float, ...]]]:
+def _by_machine(probes: Sequence[Probe]) -> dict[str, list[Probe]]:
     runs: dict[str, list[Probe]] = {}
     for probe in probes:
         if probe.outcome != "completed":
@@ -104,9 +120,25 @@ def _by_machine(probes: Sequence[Probe]) -> dict[str, tuple[float, tuple[float, 
         runs.setdefault(probe.point.machine.name, []).append(probe)
     if not runs:
         raise TooFewProbes("none of the probes ended", hint="Probe on a machine with more memory.")
-    out = {}
-    for name, group in runs.items():
-        vectors = [usage_vector(p.usage, p.point.machine, p.seconds) for p in group if p.usage and p.point.machine]
-        middle = tuple(float(x) for x in np.median(np.array(vectors), axis=0))
-        out[name] = (float(np.median([probe.seconds for probe in group])), middle)
-    return out
+    return runs
+
+
+def _measured(runs: Sequence[Sequence[Probe]]) -> Measured:
+    vectors = []
+    for group in runs:
+        rows = [usage_vector(p.usage, p.point.machine, p.seconds) for p in group if p.usage and p.point.machine]
+        vectors.append(tuple(float(x) for x in np.median(np.array(rows), axis=0)))
+    return Measured(
+        tuple(math.log(float(np.median([probe.seconds for probe in group]))) for group in runs),
+        tuple(math.log(min(probe.seconds for probe in group)) for group in runs),
+        tuple(vectors),
+    )
+
+
+def _draws(times: Mapping[str, Estimate], names: Sequence[str]) -> tuple[Array, Array]:
+    if isinstance(times, MachineTimes):
+        return np.column_stack([times.columns[name] for name in names]), times.weights
+    means = np.log([times[name].median for name in names])
+    spreads = np.array([min(times[name].log_sd, 1.0) for name in names])
+    normals = np.random.default_rng(0).standard_normal((400, len(names)))
+    return means + spreads * normals, np.full(400, 1 / 400)

@@ -85,7 +85,8 @@ def examples_from(kind: str, rows: Sequence[Mapping[str, Any]]) -> tuple[Any, ..
 
 def _machine_example(row: Mapping[str, Any]) -> MachineExample:
     usage = {name: tuple(vector) for name, vector in row["usage"].items()}
-    return MachineExample(row["fingerprint"], row["group"], dict(row["seconds"]), usage, tuple(row["numbers"]))
+    seconds, fastest = dict(row["seconds"]), dict(row.get("fastest", {}))
+    return MachineExample(row["fingerprint"], row["group"], seconds, usage, tuple(row["numbers"]), fastest)
 
 
 def _sample_example(row: Mapping[str, Any]) -> SampleExample:

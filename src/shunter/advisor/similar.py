@@ -1,33 +1,35 @@
 """Workloads like this one: how they behaved on machine types that this one has not seen.
 
+Other users of a machine and a disk that has used up its credits only ever add time, so workloads are compared by
+their fastest repetitions. What a workload did is taken from its eight numbers (see `clusters`) times how fast each
+machine type is by and large: that leaves out the accidents of single runs.
+
 Two views are averaged. Neighbours: the weighted median of what the workloads with the most similar probes did.
-Physics: many variations of each workload's eight numbers (see `clusters`), weighed by how well they explain the
-probes; they know what happens where memory runs short, which neighbours show only if one of them had it.
+Physics: many variations of each workload's eight numbers, weighed by how well they explain the probes.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
 
-from shunter.advisor.clusters import NEED, PENALTY, SHARPNESS, START, TALK, WORK, Candidate, cluster_table, slowdown
+from shunter.advisor.clusters import Candidate, cluster_table
 from shunter.advisor.clusters import log_seconds as cluster_log_seconds
 from shunter.advisor.values import Array, Machine
 
-# Place of the memory share in a usage vector.
-MEMORY_SHARE = 5
-# A working set of this share of the memory fills it; of full machines this part is slowed by it.
-FULL, SLOWED = 0.75, 0.9
-NEIGHBOUR_WIDTH, LIKENESS_WIDTH = 0.35, 0.5
-RATIO_WEIGHT = 2.0
-PROBE_NOISE = 0.17
+# Places in a usage vector: the mean CPU share, and what likeness looks at (the others say the same again).
+CPU = 0
+LOOKED_AT = (0, 1, 2, 4, 5, 6, 7, 9, 10)
+NEIGHBOUR_WIDTH, LIKENESS_WIDTH = 0.35, 0.25
+# What differences between machines weigh against the other features.
+DIFFERENCE_WEIGHT = 2.0
+PROBE_NOISE = 0.15
 VARIATIONS = 48
-STRANGERS = 0.2
-_STIR = np.array([0.3, 0.4, 0.4, 0.08, 0.3, 0.3, 0.3, 0.05])
+_STIR = np.array([0.0, 0.4, 0.4, 0.08, 0.3, 0.3, 0.3, 0.05])
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,8 @@ class MachineExample:
     """One workload that was measured on many machine types: seconds and the usage vector per machine name.
 
     `group` names what belongs together (the same program on other inputs), `fingerprint` its rows, `numbers` the
-    workload in the physics of `clusters`.
+    workload in the physics of `clusters`. `seconds` are medians of repetitions, `fastest` the fastest of them (the
+    same when they are not known).
     """
 
     fingerprint: str
@@ -43,27 +46,37 @@ class MachineExample:
     seconds: Mapping[str, float]
     usage: Mapping[str, tuple[float, ...]]
     numbers: tuple[float, ...] = ()
+    fastest: Mapping[str, float] = field(default_factory=dict)
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)
 
+    def log_fastest(self, name: str) -> float:
+        """Log of the fastest repetition; NaN where the workload was not measured."""
+        return math.log(self.fastest.get(name, self.seconds.get(name, math.nan)))
+
 
 @dataclass(frozen=True)
 class Measured:
-    """The probes of a workload, in the order of the machine names: log seconds and usage vectors."""
+    """The probes of a workload, in the order of the machine names: log seconds (median and fastest) and usages."""
 
     logs: tuple[float, ...]
+    fastest: tuple[float, ...]
     vectors: tuple[tuple[float, ...], ...]
 
     @property
     def level(self) -> float:
-        """Mean log seconds."""
-        return sum(self.logs) / len(self.logs)
+        """Mean log of the fastest repetitions."""
+        return sum(self.fastest) / len(self.fastest)
+
+    def differences(self) -> list[float]:
+        """Between machines: of the fastest times, and of the processor time, which a slow disk does not change."""
+        busy = [log + math.log(max(v[CPU], 0.01)) for log, v in zip(self.logs, self.vectors, strict=True)]
+        return [of[0] - other for of in (self.fastest, busy) for other in of[1:]]
 
     def row(self) -> list[float]:
-        """Level, differences between machines, then the usages."""
-        differences = [log - self.level for log in self.logs[1:]]
-        return [self.level, *differences, *(value for vector in self.vectors for value in vector)]
+        """The differences, then the level and the usages."""
+        return [*self.differences(), self.level, *(vector[place] for vector in self.vectors for place in LOOKED_AT)]
 
 
 class Similar:
@@ -79,71 +92,68 @@ class Similar:
         self.is_enough = len(self.examples) >= 3 and bool(self.outputs) and all(name in by_name for name in names)
         if not self.is_enough:
             return
-        self._measured = [
-            Measured(tuple(math.log(e.seconds[n]) for n in names), tuple(e.usage[n] for n in names))
-            for e in self.examples
-        ]
+        self._measured = [_measured(example, names) for example in self.examples]
         rows = np.array([measured.row() for measured in self._measured])
         self._centre, self._scale = rows.mean(axis=0), np.maximum(rows.std(axis=0), 1e-9)
-        self._scale[1 : len(names)] /= RATIO_WEIGHT
+        self._weights = np.ones(rows.shape[1])
+        self._weights[: 2 * (len(names) - 1)] = DIFFERENCE_WEIGHT
         self._rows = (rows - self._centre) / self._scale
-        self._targets = np.array(
-            [
-                [math.log(e.seconds[n]) - m.level if n in e.seconds else math.nan for n in self.outputs]
-                for e, m in zip(self.examples, self._measured, strict=True)
-            ]
-        )
-        self._targets = np.where(np.isnan(self._targets), np.nanmedian(self._targets, axis=0), self._targets)
-        self._vary([by_name[name] for name in (*names, *self.outputs)])
+        self._learn([by_name[name] for name in (*names, *self.outputs)])
         self.spread = self._left_out_spread()
 
     def log_seconds(self, measured: Measured, leave_out: str | None = None) -> Array:
         """Log seconds on each of the outputs; examples of the group `leave_out` are not looked at."""
-        row = (np.array(measured.row()) - self._centre) / self._scale
-        distance = ((self._rows - row) ** 2).mean(axis=1)
-        allowed = np.array([example.group != leave_out for example in self.examples])
+        distance, allowed = self._distance(measured), self._allowed(leave_out)
         weights = np.exp(-(distance - distance[allowed].min()) / (2 * NEIGHBOUR_WIDTH**2)) * allowed
-        near = weighted_median(self._targets, weights)
-        if not len(self._owner):
-            return near + measured.level
-        physics = weighted_median(self._shapes, self._belief(measured, distance, allowed))
-        return np.asarray(0.5 * (near + physics) + measured.level)
+        found = self._near.median(weights)
+        if len(self._owner):
+            found = 0.5 * (found + self._varied.median(self._belief(measured, distance, allowed)))
+        return np.asarray(found + measured.level + self._usual)
 
-    def _vary(self, machines: Sequence[Machine]) -> None:
-        """Variations of each example's numbers, and what they would take on each machine, level taken out."""
+    def draws(self, measured: Measured) -> tuple[Array, Array]:
+        """What may happen on all outputs together: log seconds, one row per possibility, and their weights."""
+        distance, allowed = self._distance(measured), self._allowed(None)
+        if not len(self._owner):
+            weights = np.exp(-(distance - distance.min()) / (2 * NEIGHBOUR_WIDTH**2))
+            return self._near.values + measured.level + self._usual, weights / weights.sum()
+        weights = self._belief(measured, distance, allowed)
+        return self._varied.values + measured.level + self._usual, weights / weights.sum()
+
+    def _learn(self, machines: Sequence[Machine]) -> None:
+        """What examples did on each machine, level taken out, and variations of those whose numbers are known."""
+        probed = len(self.names)
+        table = cluster_table([Candidate(machine, 1) for machine in machines])
+        logs = np.array([[e.log_fastest(machine.name) for machine in machines] for e in self.examples])
+        medians = np.array([[math.log(e.seconds.get(m.name, math.nan)) for m in machines] for e in self.examples])
+        self._usual = float(np.nanmedian((medians - logs)[:, probed:]))
         with_numbers = [index for index, example in enumerate(self.examples) if len(example.numbers) == 8]
         self._owner = np.repeat(np.array(with_numbers, dtype=int), VARIATIONS)
-        if not with_numbers:
-            return
-        rng = np.random.default_rng(0)
-        numbers = np.array([self.examples[index].numbers for index in self._owner])
-        numbers[:, [START, TALK]] -= numbers[:, [WORK]]
-        count = len(numbers)
-        numbers += rng.standard_normal((count, 8)) * _STIR
-        strange = rng.random(count) < STRANGERS
-        numbers[strange, NEED] = rng.uniform(math.log(2.0), math.log(60.0), int(strange.sum()))
-        numbers[strange, PENALTY] = rng.normal(1.3, 0.7, int(strange.sum()))
-        numbers[strange, SHARPNESS] = rng.normal(2.2, 0.7, int(strange.sum()))
-        numbers[:, WORK] = np.array([self._measured[index].level + 1.2 for index in self._owner])
-        numbers[:, [START, TALK]] += numbers[:, [WORK]]
-        table = cluster_table([Candidate(machine, 1) for machine in machines])
-        logs = cluster_log_seconds(numbers, table)
-        probed = len(self.names)
-        level = logs[:, :probed].mean(axis=1, keepdims=True)
-        self._probe_shapes = logs[:, :probed] - level
-        self._shapes = logs[:, probed:] - level
-        self._short = slowdown(numbers, table[:probed]) > 0.3
+        levels = np.array([measured.level for measured in self._measured])
+        self._targets = medians[:, probed:] - levels[:, None]
+        if with_numbers:
+            numbers = np.array([self.examples[index].numbers for index in with_numbers])
+            fitted = cluster_log_seconds(numbers, table)
+            speed = np.nan_to_num(np.nanmedian(logs[with_numbers] - fitted, axis=0))
+            logs[with_numbers] = fitted + speed
+            varied = cluster_log_seconds(_vary(np.repeat(numbers, VARIATIONS, axis=0)), table)
+            varied = _without_level(varied + speed, probed)
+            self._probe_shapes = varied[:, :probed]
+            self._varied = _Columns(varied[:, probed:])
+        shapes = _without_level(logs, probed)[:, probed:]
+        self._near = _Columns(np.where(np.isnan(shapes), np.nanmedian(shapes, axis=0), shapes))
+
+    def _distance(self, measured: Measured) -> Array:
+        off = (self._rows - (np.array(measured.row()) - self._centre) / self._scale) * self._weights
+        return np.asarray((off**2).sum(axis=1) / (self._weights**2).sum())
+
+    def _allowed(self, leave_out: str | None) -> Array:
+        return np.array([example.group != leave_out for example in self.examples])
 
     def _belief(self, measured: Measured, distance: Array, allowed: Array) -> Array:
+        """Weights of the variations: likeness of their owners, and how well each tells the probes."""
         logs = -distance[self._owner] / (2 * LIKENESS_WIDTH**2)
-        shape = np.array(measured.logs) - measured.level
-        if len(shape) > 1:
-            off = ((self._probe_shapes - shape) ** 2).sum(axis=1) * 2 / PROBE_NOISE**2
-            logs -= 2.5 * np.log1p(off / 4)
-        for column, vector in enumerate(measured.vectors):
-            full = vector[MEMORY_SHARE] > FULL
-            chance = SLOWED if full else 0.05
-            logs += np.log(np.where(self._short[:, column], chance, 1 - chance))
+        off = ((self._probe_shapes - (np.array(measured.fastest) - measured.level)) ** 2).sum(axis=1)
+        logs -= 2.5 * np.log1p(off / (2 * PROBE_NOISE**2))
         logs = np.where(allowed[self._owner], logs, -np.inf)
         return np.asarray(np.exp(logs - logs.max()))
 
@@ -151,14 +161,14 @@ class Similar:
         """Spread of each output that would have covered nine of ten examples when their group is left out."""
         if len({example.group for example in self.examples}) < 3:
             return np.full(len(self.outputs), 0.4)
-        gaps = np.array(
+        gaps = np.abs(
             [
                 self.log_seconds(measured, example.group) - measured.level - target
                 for example, measured, target in zip(self.examples, self._measured, self._targets, strict=True)
             ]
         )
-        each = np.quantile(np.abs(gaps), min(0.9 * (1 + 1 / len(gaps)), 1.0), axis=0)
-        return np.asarray((0.5 * each + 0.5 * float(np.quantile(np.abs(gaps), 0.9))) / 1.645)
+        each = np.nanquantile(gaps, min(0.9 * (1 + 1 / len(gaps)), 1.0), axis=0)
+        return np.asarray((0.5 * each + 0.5 * float(np.nanquantile(gaps, 0.9))) / 1.645)
 
 
 @lru_cache(maxsize=64)
@@ -169,10 +179,33 @@ def similar_to(
     return Similar(names, machines, examples)
 
 
-def weighted_median(values: Array, weights: Array) -> Array:
-    """Median of each column with weights for the rows."""
-    order = np.argsort(values, axis=0)
-    passed = np.cumsum(weights[order], axis=0)
-    where = (passed < 0.5 * weights.sum()).sum(axis=0)
-    where = np.minimum(where, len(values) - 1)
-    return np.asarray(np.take_along_axis(values, order, axis=0)[where, np.arange(values.shape[1])])
+class _Columns:
+    """Values whose columns are sorted once, for many weighted medians."""
+
+    def __init__(self, values: Array) -> None:
+        self.values = values
+        self._order = np.argsort(values, axis=0)
+        self._sorted = np.take_along_axis(values, self._order, axis=0)
+
+    def median(self, weights: Array) -> Array:
+        """Median of each column with weights for the rows."""
+        passed = np.cumsum(weights[self._order], axis=0)
+        where = np.minimum((passed < 0.5 * weights.sum()).sum(axis=0), len(self.values) - 1)
+        return np.asarray(self._sorted[where, np.arange(self.values.shape[1])])
+
+
+def _measured(example: MachineExample, names: tuple[str, ...]) -> Measured:
+    return Measured(
+        tuple(math.log(example.seconds[name]) for name in names),
+        tuple(example.log_fastest(name) for name in names),
+        tuple(example.usage[name] for name in names),
+    )
+
+
+def _without_level(logs: Array, probed: int) -> Array:
+    return np.asarray(logs - logs[:, :probed].mean(axis=1, keepdims=True))
+
+
+def _vary(numbers: Array) -> Array:
+    """The numbers, each stirred a little; the work is not, for it only sets the level."""
+    return np.asarray(numbers + np.random.default_rng(0).standard_normal(numbers.shape) * _STIR)

@@ -144,12 +144,13 @@ def machine_examples(workloads: list[Workload], machines: dict[str, Machine]) ->
             vectors = [usage_vector(run.usage, machines[name], run.seconds) for run in runs]
             usage[name] = tuple(round(middle(column), 4) for column in zip(*vectors, strict=True))
         seconds = {name: round(workload.seconds(name), 2) for name in workload.runs}
+        fastest = {name: round(min(run.seconds for run in runs), 2) for name, runs in workload.runs.items()}
         numbers: tuple[float, ...] = ()
         if len(seconds) >= 8:
-            candidates = [Candidate(machines[name], 1) for name in seconds]
-            learned = learn_cluster("", "", candidates, list(seconds.values()), [True] * len(seconds))
+            candidates = [Candidate(machines[name], 1) for name in fastest]
+            learned = learn_cluster("", "", candidates, list(fastest.values()), [True] * len(fastest))
             numbers = learned.numbers
-        out.append(MachineExample(workload.fingerprint, workload.group, seconds, usage, numbers))
+        out.append(MachineExample(workload.fingerprint, workload.group, seconds, usage, numbers, fastest))
     return out
 
 
