@@ -104,7 +104,7 @@ _READERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
         r["fingerprint"], r["group"], tuple(r["sizes"]), tuple(r["peaks_gib"]), r["memory_gib"], r["vcpu"]
     ),
     "verdicts": lambda r: VerdictExample(
-        r["fingerprint"], r["group"], tuple(r["vector"]), r["faster_up"], r["slower_down"]
+        r["fingerprint"], r["group"], tuple(r["vector"]), r["faster_up"], r["slower_down"], r.get("steady_down")
     ),
     "samples": _sample_example,
     "gpus": lambda r: GpuExample(r["fingerprint"], r["group"], tuple(GpuRun(**run) for run in r["runs"])),

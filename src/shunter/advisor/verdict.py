@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from scipy import special
 
 from shunter.advisor.machines import usage_vector
 from shunter.advisor.rules import Direction, Reason, reasons_for
@@ -18,10 +19,10 @@ from shunter.advisor.values import Array, Machine, Usage, positive
 UP_FASTER = 1.6
 DOWN_SLOWER = 1.15
 ENOUGH_SAMPLES = 30
-# Chances, all classes taken as equally common, from which up and down are said.
-UP_CUTS = (0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6)
-DOWN_CUTS = (0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7)
-CLASSES: tuple[Direction, Direction, Direction] = ("up", "keep", "down")
+# Chances, both classes taken as equally common, from which up is said.
+UP_CUTS = (0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7)
+# Places in a verdict vector: the mean CPU share and the log seconds.
+CPU, LOG_SECONDS = 0, 11
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,17 @@ class Advice:
 
 @dataclass(frozen=True)
 class VerdictExample:
-    """One monitored run elsewhere, and what the next size up and the next size down did to its time."""
+    """One monitored run elsewhere, and what the next size up and the next size down did to its time.
+
+    The two are ratios of medians; `steady_down` is that of the fastest repetitions (the same when it is not known).
+    """
 
     fingerprint: str
     group: str
     vector: tuple[float, ...]
     faster_up: float
     slower_down: float
+    steady_down: float | None = None
 
 
 def advise(
@@ -77,11 +82,13 @@ def size_verdict(
     if learned is None:
         return _by_rules(usage, machine)
     row = np.array(verdict_vector(usage, machine, seconds))
-    even = learned.forest.predict(row[None, :])
-    # The forest takes all classes as equally common; the chances say how often each is.
-    chances = even[0] * learned.common / float(even[0] @ learned.common)
-    named = {str(name): float(chance) for name, chance in zip(CLASSES, chances, strict=True)}
-    return _decide(even, learned.cuts)[0], named
+    up = float(learned.forest.predict(row[None, :])[0, 0])
+    down = learned.shrinking.chance(row)
+    # The forest takes both classes as equally common; the chances say how often each is.
+    odds = up / max(1 - up, 1e-9) * learned.common / (1 - learned.common)
+    rises = (1 - down) * odds / (1 + odds)
+    chances = {"up": rises, "keep": 1 - down - rises, "down": down}
+    return "down" if down >= 0.5 else "up" if up >= learned.cut else "keep", chances
 
 
 def verdict_vector(usage: Usage, machine: Machine, seconds: float) -> tuple[float, ...]:
@@ -101,20 +108,30 @@ def _by_rules(usage: Usage, machine: Machine) -> tuple[Direction, dict[str, floa
     return "keep", {"up": 0.25, "keep": 0.5, "down": 0.25}
 
 
-def _decide(chances: Array, cuts: tuple[float, float]) -> list[Direction]:
-    out: list[Direction] = []
-    for up, _, down in chances:
-        out.append("up" if up / cuts[0] >= max(1.0, down / cuts[1]) else "down" if down >= cuts[1] else "keep")
-    return out
+@dataclass(frozen=True)
+class _Shrinking:
+    """What the next size down does to the log time: a line over the share of start-up and the log CPU share.
+
+    A run that is little more than start-up, or that leaves its processors idle, is as quick on fewer.
+    """
+
+    line: Array
+    spread: float
+
+    def chance(self, row: Array) -> float:
+        """Chance that the smaller size is at most so much slower that it pays."""
+        gap = (math.log(DOWN_SLOWER) - float(_causes(row[None, :])[0] @ self.line)) / self.spread
+        return float(special.ndtr(gap))
 
 
 @dataclass(frozen=True)
 class _Learned:
-    """The forest, how common each class is, and the cuts that serve all classes best on programs left out."""
+    """The forest for "up", how common that is, the cut that serves best on programs left out, and the line."""
 
     forest: Forest
-    common: Array
-    cuts: tuple[float, float]
+    common: float
+    cut: float
+    shrinking: _Shrinking
 
 
 @lru_cache(maxsize=64)
@@ -123,16 +140,33 @@ def _learn(examples: tuple[VerdictExample, ...]) -> _Learned | None:
     if len(examples) < 20 or len(set(groups)) < 3:
         return None
     rows = np.array([example.vector for example in examples])
-    truth = [verdict_of(example.faster_up, example.slower_down) for example in examples]
-    classes = np.array([CLASSES.index(said) for said in truth])
-    forest = grow_forest(rows, classes, groups)
-    best = (-1.0, (0.4, 0.4))
-    for up in UP_CUTS:
-        for down in DOWN_CUTS:
-            score = macro_f1(truth, _decide(forest.left_out, (up, down)))
-            if score > best[0]:
-                best = (score, (up, down))
-    return _Learned(forest, np.bincount(classes, minlength=3) / len(classes), best[1])
+    truth = [verdict_of(example.faster_up, example.slower_down) == "up" for example in examples]
+    common = sum(truth) / len(truth)
+    if not 0 < common < 1:
+        return None
+    forest = grow_forest(rows, np.where(truth, 0, 1), groups, count=2)
+    named = [str(up) for up in truth]
+    scores = [macro_f1(named, [str(bool(up)) for up in forest.left_out[:, 0] >= cut]) for cut in UP_CUTS]
+    down = np.log([example.steady_down or example.slower_down for example in examples])
+    return _Learned(forest, common, UP_CUTS[int(np.argmax(scores))], _shrinking(_causes(rows), down))
+
+
+def _causes(rows: Array) -> Array:
+    share = np.log(np.maximum(rows[:, CPU], 0.01))
+    return np.column_stack([np.ones(len(rows)), np.exp(-rows[:, LOG_SECONDS]), share])
+
+
+def _shrinking(causes: Array, down: Array) -> _Shrinking:
+    """A line that runs with other accidents do not pull: weights as of a Student distribution with four degrees."""
+    weights, spread = np.ones(len(down)), 1.0
+    line: Array = np.zeros(causes.shape[1])
+    for _ in range(20):
+        root = np.sqrt(weights)
+        line = np.asarray(np.linalg.lstsq(causes * root[:, None], down * root, rcond=None)[0])
+        off = down - causes @ line
+        spread = max(1.4826 * float(np.median(np.abs(off))), 0.01)
+        weights = 5 / (4 + (off / spread) ** 2)
+    return _Shrinking(line, spread)
 
 
 def verdict_of(faster_up: float, slower_down: float) -> Direction:

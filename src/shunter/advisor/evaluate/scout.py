@@ -198,7 +198,9 @@ def verdict_examples(workloads: list[Workload], machines: dict[str, Machine]) ->
             vectors = [verdict_vector(run.usage, machines[names[1]], run.seconds) for run in workload.runs[names[1]]]
             vector = tuple(round(middle(column), 4) for column in zip(*vectors, strict=True))
             mark = f"{workload.fingerprint}-{family}"
-            out.append(VerdictExample(mark, workload.group, vector, round(mid / large, 4), round(small / mid, 4)))
+            quickest = [min(run.seconds for run in workload.runs[name]) for name in names[:2]]
+            ratios = (round(mid / large, 4), round(small / mid, 4), round(quickest[0] / quickest[1], 4))
+            out.append(VerdictExample(mark, workload.group, vector, *ratios))
     return out
 
 
