@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from shunter.advisor.clusters import Candidate, learn_cluster
+from shunter.advisor.clusters import (
+    START,
+    TALK,
+    Candidate,
+    ClusterExample,
+    cluster_table,
+    draw_workloads,
+    learn_cluster,
+    log_busy,
+    log_seconds,
+)
 from shunter.advisor.errors import BadMeasurement, TooFewProbes
 from shunter.advisor.search import Goal, Search
 from shunter.advisor.values import Machine, Usage
@@ -108,6 +119,27 @@ def test_expected_seconds_narrow_around_what_was_told() -> None:
     after = search.expected()[0]
     assert after.log_sd < before.log_sd
     assert after.covers(seconds(CANDIDATES[0]))
+
+
+def test_an_idle_cluster_says_that_more_cores_will_not_help() -> None:
+    waits = ClusterExample("w", "g", (7.0, 7.0, 1.0, 0.1, -3.0, 0.5, 1.6, 0.0))
+    works = ClusterExample("x", "h", (9.5, 4.0, 1.0, 0.1, -3.0, 0.5, 1.6, 0.0))
+    small, large = CANDIDATES[0], CANDIDATES[8]
+    expected = {}
+    for cpu in (0.1, 0.95):
+        search = Search(CANDIDATES, examples=[waits, works])
+        search.tell(small, 1000.0, usage=Usage(cpu, memory_peak_gib=0.5))
+        expected[cpu] = search.expected()[CANDIDATES.index(large)].median
+    assert expected[0.1] > 2 * expected[0.95]
+
+
+def test_the_cpu_share_lies_between_work_alone_and_work_slowed_by_memory() -> None:
+    numbers = draw_workloads([], 50, np.random.default_rng(0), 1.0, 0.4)
+    table = cluster_table(CANDIDATES)
+    least, most = log_busy(numbers, table)
+    waiting = np.exp(numbers[:, [START]]) + np.exp(numbers[:, [TALK]]) * table[:, 3]
+    assert (least <= most).all()
+    assert np.allclose(np.exp(most), 1 - waiting / np.exp(log_seconds(numbers, table)))
 
 
 def test_examples_of_other_workloads_are_learned() -> None:

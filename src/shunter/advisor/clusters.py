@@ -69,6 +69,18 @@ def log_seconds(numbers: Array, table: Array) -> Array:
     return np.asarray(np.log(np.exp(n[:, WORK]) / shared * slow + np.exp(n[:, START]) + np.exp(n[:, TALK]) * nodes))
 
 
+def log_busy(numbers: Array, table: Array) -> tuple[Array, Array]:
+    """Log of the least and of the most CPU share that is to be seen.
+
+    Work is computing, start and talk are waiting; what short memory adds may be either (work done again, or disk).
+    """
+    cores, lean, _, _ = table.T
+    n = numbers[:, :, None]
+    work = n[:, WORK] - np.exp(n[:, PARALLEL]) * np.log(cores) + n[:, SPEED] * np.log(lean)
+    least = work - log_seconds(numbers, table)
+    return np.asarray(least), np.asarray(least + np.log1p(slowdown(numbers, table)))
+
+
 def slowdown(numbers: Array, table: Array) -> Array:
     """What the work takes more, as a share, because memory is short; 0 where it suffices."""
     memory = np.log(table[:, 2])

@@ -19,6 +19,7 @@ from shunter.advisor.clusters import (
     ClusterExample,
     cluster_table,
     draw_workloads,
+    log_busy,
     log_seconds,
     slowdown,
 )
@@ -43,8 +44,9 @@ class SearchSettings:
     """How the search believes and dares.
 
     `full` is the working set's share of memory from which memory is taken as the limit; of such runs `slowed`
-    are truly slowed by it. A probe pays while it is expected to save `worth` of the cost of a run; `ambition` weighs
-    the chance to be near the best against the expected saving.
+    are truly slowed by it. `busy_noise` is how far the log CPU share may be off what computing and waiting explain.
+    A probe pays while it is expected to save `worth` of the cost of a run; `ambition` weighs the chance to be near
+    the best against the expected saving.
     """
 
     particles: int = 6000
@@ -56,6 +58,7 @@ class SearchSettings:
     slowed: float = 0.7
     unslowed: float = 0.01
     bound: float = 0.3
+    busy_noise: float = 0.3
     worth: float = 0.03
     ambition: float = 0.001
 
@@ -129,10 +132,9 @@ class Search:
         if outcome == "out_of_memory":
             peak_gib = candidate.machine.memory_gib
         if peak_gib is not None:
-            share = peak_gib / candidate.machine.memory_gib
-            chance = s.slowed if share > s.full else s.unslowed
-            slow = slowdown(self._belief, self._table[where : where + 1])[:, 0] > s.bound
-            self._weight = self._weight + np.log(np.where(slow, chance, 1 - chance))
+            self._believe_memory(where, peak_gib / candidate.machine.memory_gib)
+        if usage is not None:
+            self._believe_busy(where, usage.cpu_mean)
         self._renew()
 
     @property
@@ -196,6 +198,18 @@ class Search:
             self._belief = self._belief[kept] + self._rng.standard_normal((count, 8)) * _STIR
             self._weight = np.zeros(count)
             self._refresh()
+
+    def _believe_memory(self, where: int, share: float) -> None:
+        s = self._settings
+        chance = s.slowed if share > s.full else s.unslowed
+        slow = slowdown(self._belief, self._table[where : where + 1])[:, 0] > s.bound
+        self._weight = self._weight + np.log(np.where(slow, chance, 1 - chance))
+
+    def _believe_busy(self, where: int, cpu_share: float) -> None:
+        least, most = log_busy(self._belief, self._table[where : where + 1])
+        seen = math.log(max(cpu_share, 0.01))
+        gap = np.maximum(least[:, 0] - seen, 0.0) + np.maximum(seen - most[:, 0], 0.0)
+        self._weight = self._weight - 2.5 * np.log1p((gap / self._settings.busy_noise) ** 2 / 4)
 
     def _forbid_less_memory_than(self, candidate: Candidate) -> None:
         for index, other in enumerate(self.candidates):
