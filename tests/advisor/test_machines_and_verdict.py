@@ -71,6 +71,35 @@ def test_the_pick_has_an_expected_regret() -> None:
         pick_machine(times, [replace(machine, usd_per_hour=None) for machine in MACHINES])
 
 
+def test_a_disturbed_repetition_changes_little() -> None:
+    calm = probes(900, 30, "m4", "m8")
+    slow = replace(calm[0], seconds=3 * calm[0].seconds)
+    again = predict_machines([*calm, calm[0], slow], MACHINES, examples())
+    assert again["m2"].median == pytest.approx(predict_machines(calm, MACHINES, examples())["m2"].median, rel=0.02)
+
+
+def test_the_order_of_probes_machines_and_examples_does_not_matter() -> None:
+    given = probes(900, 30, "m4", "m8")
+    one = predict_machines(given, MACHINES, examples())
+    two = predict_machines(given[::-1], MACHINES[::-1], examples()[::-1])
+    for name, estimate in one.items():
+        assert two[name].median == pytest.approx(estimate.median)
+    assert pick_machine(one, MACHINES).machine == pick_machine(two, MACHINES).machine
+
+
+def test_a_cliff_that_some_like_it_had_is_avoided() -> None:
+    """The small machine is a little cheaper for two of three neighbours and ten times as dear for the third."""
+    names = ("m2", "m4", "m8", "m16")
+    common = {"m2": 380.0, "m4": 200.0, "m8": 150.0, "m16": 120.0}
+    used = {name: usage_vector(Usage(0.5), BY_NAME[name], 100.0) for name in names}
+    known = [MachineExample(str(i), str(i), common | ({"m2": 4000.0} if i % 3 == 0 else {}), used) for i in range(9)]
+    given = [Probe(Point(machine=BY_NAME[name]), common[name], usage=Usage(0.5)) for name in ("m4", "m8")]
+    times = predict_machines(given, MACHINES, known)
+    assert times["m2"].median == pytest.approx(380.0)
+    assert pick_machine(times, MACHINES).machine.name == "m4"
+    assert pick_machine(dict(times), MACHINES).machine.name in names
+
+
 def test_probes_without_usage_or_on_unknown_machines_are_refused() -> None:
     with pytest.raises(MixedUnits):
         predict_machines([Probe(Point(machine=MACHINES[0]), 5.0)], MACHINES, examples())
@@ -103,6 +132,18 @@ def test_the_verdict_follows_what_other_workloads_did(work: float, serial: float
     said, chances = size_verdict(used, BY_NAME["m4"], took, verdict_examples())
     assert said == expected
     assert sum(chances.values()) == pytest.approx(1.0)
+
+
+def test_a_run_that_is_little_more_than_start_up_is_sent_down() -> None:
+    known = []
+    rng = np.random.default_rng(4)
+    for index in range(60):
+        took = float(np.exp(rng.uniform(3.5, 7)))
+        down = 2 - 15 / took
+        vector = verdict_vector(Usage(0.6), BY_NAME["m4"], took)
+        known.append(VerdictExample(f"{index:03}", f"g{index % 10}", vector, 1.4 + 0.4 * (index % 2), 3 * down, down))
+    assert size_verdict(Usage(0.6), BY_NAME["m4"], 15.0, known)[0] == "down"
+    assert size_verdict(Usage(0.6), BY_NAME["m4"], 600.0, known)[0] != "down"
 
 
 def test_advice_carries_reasons_evidence_and_confidence() -> None:

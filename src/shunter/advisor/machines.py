@@ -42,8 +42,8 @@ def predict_machines(
 ) -> MachineTimes:
     """Seconds on every machine that the examples know, by name; the probed ones included, as measured.
 
-    Probes must have usage and a machine; several on one machine are repetitions: the
-    median says how long it usually takes, the fastest how long it would take undisturbed.
+    Probes must have usage and a machine; several on one machine are repetitions: the median says how long it usually
+    takes, the fastest how long it takes undisturbed.
     """
     runs = _by_machine(probes)
     names = tuple(sorted(runs))
@@ -60,7 +60,8 @@ def predict_machines(
     draws, weights = known.draws(measured)
     columns = dict(zip(known.outputs, draws.T, strict=True))
     columns |= {name: np.full(len(draws), log) for name, log in zip(names, measured.logs, strict=True)}
-    return MachineTimes({machine.name: out[machine.name] for machine in machines if machine.name in out}, columns, weights)
+    asked = {machine.name: out[machine.name] for machine in machines if machine.name in out}
+    return MachineTimes(asked, columns, weights)
 
 
 def pick_machine(times: Mapping[str, Estimate], machines: Sequence[Machine], by: str = "cost") -> Pick:

@@ -110,9 +110,10 @@ def _by_rules(usage: Usage, machine: Machine) -> tuple[Direction, dict[str, floa
 
 @dataclass(frozen=True)
 class _Shrinking:
-    """What the next size down does to the log time: a line over the share of start-up and the log CPU share.
+    """How much slower the next size down is: a line over 1 / seconds and the CPU share.
 
-    A run that is little more than start-up, or that leaves its processors idle, is as quick on fewer.
+    With half the processors what they share takes twice as long and start-up as long as before: 2 - start / seconds;
+    the same holds for phases that keep only one of them busy, so the ratio is a line in the CPU share, too.
     """
 
     line: Array
@@ -120,7 +121,7 @@ class _Shrinking:
 
     def chance(self, row: Array) -> float:
         """Chance that the smaller size is at most so much slower that it pays."""
-        gap = (math.log(DOWN_SLOWER) - float(_causes(row[None, :])[0] @ self.line)) / self.spread
+        gap = (DOWN_SLOWER - float(_causes(row[None, :])[0] @ self.line)) / self.spread
         return float(special.ndtr(gap))
 
 
@@ -147,13 +148,12 @@ def _learn(examples: tuple[VerdictExample, ...]) -> _Learned | None:
     forest = grow_forest(rows, np.where(truth, 0, 1), groups, count=2)
     named = [str(up) for up in truth]
     scores = [macro_f1(named, [str(bool(up)) for up in forest.left_out[:, 0] >= cut]) for cut in UP_CUTS]
-    down = np.log([example.steady_down or example.slower_down for example in examples])
+    down = np.array([example.steady_down or example.slower_down for example in examples])
     return _Learned(forest, common, UP_CUTS[int(np.argmax(scores))], _shrinking(_causes(rows), down))
 
 
 def _causes(rows: Array) -> Array:
-    share = np.log(np.maximum(rows[:, CPU], 0.01))
-    return np.column_stack([np.ones(len(rows)), np.exp(-rows[:, LOG_SECONDS]), share])
+    return np.column_stack([np.ones(len(rows)), np.exp(-rows[:, LOG_SECONDS]), rows[:, CPU]])
 
 
 def _shrinking(causes: Array, down: Array) -> _Shrinking:
