@@ -16,6 +16,9 @@ from shunter.advisor.values import Array, Estimate, Machine, Probe, Usage, estim
 PROBED_SPREAD = 0.08
 # A pick that costs this much more (1 is twice as much) is wrong; how wrong is not asked, so few examples cannot tell.
 WRONG = 1.0
+# Log spread of one run among its repetitions, machines that disturb it included.
+RUN_SPREAD = 0.2
+SAMPLES = 400
 
 
 @dataclass(frozen=True)
@@ -76,14 +79,14 @@ def pick_machine(times: Mapping[str, Estimate], machines: Sequence[Machine], by:
     if not known:
         raise TooFewProbes("no machine has both a prediction and a price", hint="Pick by time, or give prices.")
     rates = np.array([machine.usd_per_hour or 0.0 if by == "cost" else 1.0 for machine in known])
-    draws, weights = _draws(times, [machine.name for machine in known])
+    draws, weights, noise = _draws(times, [machine.name for machine in known])
     scores = draws + np.log(rates)
     regrets = np.expm1(scores - scores.min(axis=1, keepdims=True))
     best = int(np.argmin(weights @ np.minimum(regrets, WRONG)))
     machine = known[best]
     time = times[machine.name]
     usd = time.scaled(machine.usd_per_hour / 3600) if machine.usd_per_hour else None
-    return Pick(machine, time, usd, float(weights @ regrets[:, best]))
+    return Pick(machine, time, usd, _expected_regret(scores, weights, noise, best))
 
 
 def usage_vector(usage: Usage, machine: Machine, seconds: float) -> tuple[float, ...]:
@@ -136,10 +139,18 @@ def _measured(runs: Sequence[Sequence[Probe]]) -> Measured:
     )
 
 
-def _draws(times: Mapping[str, Estimate], names: Sequence[str]) -> tuple[Array, Array]:
+def _draws(times: Mapping[str, Estimate], names: Sequence[str]) -> tuple[Array, Array, float]:
+    """Log seconds that may be, one row per possibility; their weights; and the noise that is not in them."""
     if isinstance(times, MachineTimes):
-        return np.column_stack([times.columns[name] for name in names]), times.weights
+        return np.column_stack([times.columns[name] for name in names]), times.weights, RUN_SPREAD
     means = np.log([times[name].median for name in names])
     spreads = np.array([min(times[name].log_sd, 1.0) for name in names])
-    normals = np.random.default_rng(0).standard_normal((400, len(names)))
-    return means + spreads * normals, np.full(400, 1 / 400)
+    normals = np.random.default_rng(0).standard_normal((SAMPLES, len(names)))
+    return means + spreads * normals, np.full(SAMPLES, 1 / SAMPLES), 0.0
+
+
+def _expected_regret(scores: Array, weights: Array, noise: float, best: int) -> float:
+    rng = np.random.default_rng(0)
+    tried = scores[rng.choice(len(scores), SAMPLES, p=weights)]
+    tried = tried + noise * rng.standard_normal(tried.shape)
+    return float(np.expm1(tried[:, best] - tried.min(axis=1)).mean())
