@@ -87,6 +87,16 @@ def test_the_order_of_probes_machines_and_examples_does_not_matter() -> None:
     assert pick_machine(one, MACHINES).machine == pick_machine(two, MACHINES).machine
 
 
+def test_a_machine_that_only_examples_without_physics_saw_is_predicted() -> None:
+    known = []
+    for example in examples():
+        numbers = (6.0, 3.0, -5.0, 0.1, -3.0, 0.5, 1.6, 0.0)
+        seen = {name: took for name, took in example.seconds.items() if name != "m16"}
+        known.append(replace(example, seconds=seen, numbers=numbers) if example.fingerprint < "015" else example)
+    times = predict_machines(probes(900, 30, "m4", "m8"), MACHINES, known)
+    assert times["m16"].median == pytest.approx(86, rel=0.3)
+
+
 def test_a_cliff_that_some_like_it_had_is_avoided() -> None:
     """The small machine is a little cheaper for two of three neighbours and ten times as dear for the third."""
     names = ("m2", "m4", "m8", "m16")

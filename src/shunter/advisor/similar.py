@@ -133,7 +133,7 @@ class Similar:
         if with_numbers:
             numbers = np.array([self.examples[index].numbers for index in with_numbers])
             fitted = cluster_log_seconds(numbers, table)
-            speed = np.nan_to_num(np.nanmedian(logs[with_numbers] - fitted, axis=0))
+            speed = np.array([_middle(column) for column in (logs[with_numbers] - fitted).T])
             logs[with_numbers] = fitted + speed
             varied = cluster_log_seconds(_vary(np.repeat(numbers, VARIATIONS, axis=0)), table)
             varied = _without_level(varied + speed, probed)
@@ -200,6 +200,11 @@ def _measured(example: MachineExample, names: tuple[str, ...]) -> Measured:
         tuple(example.log_fastest(name) for name in names),
         tuple(example.usage[name] for name in names),
     )
+
+
+def _middle(values: Array) -> float:
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else 0.0
 
 
 def _without_level(logs: Array, probed: int) -> Array:
