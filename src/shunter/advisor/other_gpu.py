@@ -1,10 +1,11 @@
 """Training throughput on another GPU type, from one run on one GPU.
 
-    step = host + (measured step - host) / ratio ** gain,   host = launch + batch size * handling
+    step = max(host, measured step / ratio ** gain),   host = launch + batch size * handling
 
-A step is time of the host, which no GPU shortens, and time of the GPU, which shrinks with the data-sheet ratio (the
-geometric mean of compute and bandwidth) to a power. What launching a step and handling an item cost and how much
-the ratio gains are weighed by what was measured of other models; every combination on a grid has a say.
+The host prepares the next step while the GPU computes this one, so a step takes as long as the slower of the two: the
+host, which no GPU shortens, or the GPU, whose time shrinks with the data-sheet ratio (the geometric mean of compute
+and bandwidth) to a power. What launching a step and handling an item cost and how much the ratio gains are weighed by
+what was measured of other models; every combination on a grid has a say.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ PLAIN_SPREAD = 0.35
 _GRID = np.array(
     list(
         itertools.product(
-            np.log(LAUNCH) + LAUNCH_SPREAD * np.linspace(-2.4, 2.0, 12),
+            np.log(LAUNCH) + LAUNCH_SPREAD * np.linspace(-2.4, 2.0, 23),
             np.linspace(0.5, 1.9, 15),
             np.log(HANDLING) + HANDLING_SPREAD * np.array([-1.5, 0.0, 1.5]),
         )
@@ -70,7 +71,7 @@ def _log_steps(rows: Array) -> Array:
     step, batch, ratio = rows.T
     host = np.exp(_GRID[:, :1]) + np.exp(_GRID[:, 2:3]) * batch
     host = np.minimum(host, MOST_HOST * step)
-    return np.asarray(np.log(host + (step - host) * np.exp(-_GRID[:, 1:2] * ratio)))
+    return np.asarray(np.log(np.maximum(host, step * np.exp(-_GRID[:, 1:2] * ratio))))
 
 
 @dataclass(frozen=True)
@@ -111,9 +112,7 @@ def _learn(examples: tuple[GpuExample, ...]) -> _Known:
     for group in set(groups):
         own = named == group
         gaps[own] = _believed(total + losses[:, own].sum(axis=1)) @ told[:, own] - wanted[own]
-    # Between what covered nine of ten of the wide upgrades and a plain guess: few models are known.
-    models = len(set(groups))
+    # What covered nine of ten of the wide upgrades when their model was left out.
     wide = table[:, 2] > 0.5 * table[:, 2].max()
-    seen = float(np.quantile(np.abs(gaps[wide]), 0.9)) / 1.645
-    spread = (models * seen + 2 * PLAIN_SPREAD) / (models + 2)
+    spread = float(np.quantile(np.abs(gaps[wide]), 0.9)) / 1.645 if len(set(groups)) > 1 else PLAIN_SPREAD
     return _Known(_believed(total), spread, len(rows))
