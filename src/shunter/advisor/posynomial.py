@@ -73,11 +73,13 @@ def fit_mode(model: Posynomial, z: Array, log_seconds: Array, noise: Array, star
     here = model.mean.copy() if start is None else start.copy()
     residual, pull, slope, cost = _state(model, here, z, log_seconds, whiten)
     damping = 1e-3
+    diagonal = np.diag_indices(len(here))
     for _ in range(25):
         flat = whiten @ slope
-        curvature = flat.T @ flat + np.diag(1 / model.sd**2)
+        curvature = flat.T @ flat
+        curvature[diagonal] = (curvature[diagonal] + 1 / model.sd**2) * (1 + damping)
         ascent = flat.T @ residual - pull / model.sd
-        step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), ascent)
+        step = linalg.lapack.dposv(curvature, ascent, lower=1)[1]
         tried = _state(model, here + step, z, log_seconds, whiten)
         if tried[3] < cost:
             gained = cost - tried[3]

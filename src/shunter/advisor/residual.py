@@ -81,7 +81,8 @@ class Residual:
             if bad:
                 return 1e10, np.zeros_like(logs)
             lower = linalg.lapack.dpotri(factor, lower=1)[0]
-            inverse = np.tril(lower) + np.tril(lower, -1).T
+            inverse = lower + lower.T
+            inverse[diagonal] *= 0.5
             solved = inverse @ rest
             pull = (logs - self.start) / self.spread
             value = 0.5 * float(rest @ solved) + float(np.log(factor[diagonal]).sum()) + 0.5 * float(pull @ pull)

@@ -41,22 +41,41 @@ def predict_run_time(
         raise TooFewProbes("none of the probes ended", hint="Run the workload on a small part of its data first.")
     if not points:
         return ()
-    asked = [*points, *(probe.point for probe in cut)]
+    tried = {probe.point.machine.name for probe in [*done, *cut] if probe.point.machine}
+    distinct, where = _distinct(points, tried)
+    asked = [*distinct, *(probe.point for probe in cut)]
     bounds = np.log([probe.seconds for probe in cut])
     late: list[Probe] = []
     for _ in range(2):
         mean, variance = _predict(_in_order([*done, *late]), asked, prior, bounds if late else None)
-        fresh = [p for p, m, b in zip(cut, mean[len(points) :], bounds, strict=True) if m < b and p not in late]
+        fresh = [p for p, m, b in zip(cut, mean[len(distinct) :], bounds, strict=True) if m < b and p not in late]
         if not fresh:
             break
         late += fresh
     freedom = 3 + len(done) / 8 if len(done) >= ENOUGH_FOR_AN_ODD_ONE else 2.5
     quantile = float(stats.t.ppf(0.95, freedom))
-    notes = _notes([*done, *late], points)
-    return tuple(
-        estimate_from_log(float(m), float(np.sqrt(v)), quantile, n)
-        for m, v, n in zip(mean[: len(points)], variance[: len(points)], notes, strict=True)
-    )
+    notes = _notes([*done, *late], distinct)
+    spread = np.sqrt(variance)
+    few = [estimate_from_log(float(m), float(v), quantile, n) for m, v, n in zip(mean, spread, notes, strict=False)]
+    return tuple(few[i] for i in where)
+
+
+def _distinct(points: Sequence[Point], tried: set[str]) -> tuple[list[Point], list[int]]:
+    """The points without those that must get the same answer, and which of them each point is.
+
+    Machines that no probe ran on are told apart by their cores alone: a catalog has many sizes and few core counts.
+    """
+    seen: dict[tuple[object, ...], int] = {}
+    kept: list[Point] = []
+    where = []
+    for point in points:
+        machine, parameters = point.machine, tuple(sorted(point.parameters.items()))
+        kind = (machine.name if machine.name in tried else True, machine.vcpu) if machine else (False, 1.0)
+        index = seen.setdefault((point.nodes, point.data_size, point.data_unit, parameters, kind), len(kept))
+        if index == len(kept):
+            kept.append(point)
+        where.append(index)
+    return kept, where
 
 
 def _in_order(probes: Sequence[Probe]) -> list[Probe]:
@@ -128,13 +147,14 @@ def _notes(done: Sequence[Probe], points: Sequence[Point]) -> list[tuple[str, ..
     few = ("from one probe only",) if len(done) == 1 else ()
     nodes = [probe.point.nodes for probe in done]
     sizes = [probe.point.data_size or 0.0 for probe in done]
+    few_nodes, many_nodes, small, large = min(nodes), max(nodes), min(sizes), max(sizes)
     machines = {probe.point.machine.name if probe.point.machine else "" for probe in done}
     out = []
     for point in points:
         notes = list(few)
-        if not min(nodes) / 2 <= point.nodes <= max(nodes) * 2:
+        if not few_nodes / 2 <= point.nodes <= many_nodes * 2:
             notes.append("node count is outside anything measured")
-        if point.data_size is not None and not min(sizes) / 2 <= point.data_size <= max(sizes) * 2:
+        if point.data_size is not None and not small / 2 <= point.data_size <= large * 2:
             notes.append("data size is outside anything measured")
         if (point.machine.name if point.machine else "") not in machines:
             notes.append("no probe on this machine type")
