@@ -38,6 +38,7 @@ class Posynomial:
         self._exponents = np.array([term.exponents for term in terms], dtype=float)
         sds = np.array([term.exponent_sds for term in terms], dtype=float)
         self._free = sds > 0
+        self._of_term, self._of_feature = np.nonzero(self._free)
         self.mean = np.concatenate([[term.level for term in terms], self._exponents[self._free]])
         self.sd = np.concatenate([[term.level_sd for term in terms], sds[self._free]])
 
@@ -50,7 +51,7 @@ class Posynomial:
         weights = np.exp(parts - top)
         total = weights.sum(axis=1, keepdims=True)
         weights /= total
-        by_exponent = (weights[:, :, None] * z[:, None, :])[:, self._free]
+        by_exponent = weights[:, self._of_term] * z[:, self._of_feature]
         return (top + np.log(total))[:, 0], np.concatenate([weights, by_exponent], axis=1)
 
     def log_time_without_last(self, parameters: Array, z: Array) -> Array:
@@ -66,7 +67,9 @@ class Posynomial:
         return value - slope @ (parameters - self.mean), slope
 
 
-def fit_mode(model: Posynomial, z: Array, log_seconds: Array, noise: Array, start: Array | None = None) -> Array:
+def fit_mode(
+    model: Posynomial, z: Array, log_seconds: Array, noise: Array, start: Array | None = None, steps: int = 25
+) -> Array:
     """The most probable parameters when the residuals have the covariance `noise`; damped Gauss-Newton."""
     factor = linalg.cholesky(noise, lower=True, check_finite=False)
     whiten = linalg.solve_triangular(factor, np.eye(len(factor)), lower=True, check_finite=False)
@@ -74,7 +77,7 @@ def fit_mode(model: Posynomial, z: Array, log_seconds: Array, noise: Array, star
     residual, pull, slope, cost = _state(model, here, z, log_seconds, whiten)
     damping = 1e-3
     diagonal = np.diag_indices(len(here))
-    for _ in range(25):
+    for _ in range(steps):
         flat = whiten @ slope
         curvature = flat.T @ flat
         curvature[diagonal] = (curvature[diagonal] + 1 / model.sd**2) * (1 + damping)

@@ -1,8 +1,9 @@
 """The flexible part: a Gaussian process on what the physics leaves over.
 
-Two smooth functions are added to the sum of power laws, one of all features and one of the node count alone
-(caches that start to fit, waves of tasks); amplitude, length scales and noise have priors, and are found by the
-evidence of the whole linearised model, so the physics keeps what it can explain.
+Two functions are added to the sum of power laws: one of all features, rough enough for steps (a product of Matérn 5/2
+kernels, one per feature), and a smooth one of the node count alone (caches that start to fit, waves of tasks).
+Amplitude, length scales and noise have priors, and are found by the evidence of the whole linearised model, so the
+physics keeps what it can explain.
 """
 
 from __future__ import annotations
@@ -38,9 +39,8 @@ class Residual:
         self._nodes = nodes_column
         self._nodes_length = prior.nodes_length
         width = features.shape[1]
-        self._squares = np.array([_squares(features[:, j], features[:, j]) for j in range(width)])
-        self._flat = self._squares.reshape(width, -1)
-        self._along_nodes = np.exp(-0.5 * self._squares[nodes_column] / prior.nodes_length**2)
+        self._apart = _apart(features, features)
+        self._along_nodes = np.exp(-0.5 * self._apart[nodes_column] ** 2 / prior.nodes_length**2)
         self.start = np.log([prior.amplitude, prior.nodes_amplitude, prior.noise, *[prior.length] * width])
         self.spread = np.array(
             [prior.amplitude_sd, prior.nodes_amplitude_sd, prior.noise_sd, *[prior.length_sd] * width]
@@ -49,16 +49,13 @@ class Residual:
     def covariance(self, logs: Array, noise_weights: Array) -> Array:
         """Covariance of the measured points, noise included."""
         noise = np.diag(np.exp(2 * logs[2]) * noise_weights)
-        return np.asarray(self._smooth(logs) + np.exp(2 * logs[1]) * self._along_nodes + noise)
+        return np.asarray(_matern(logs, self._apart)[0] + np.exp(2 * logs[1]) * self._along_nodes + noise)
 
     def cross(self, logs: Array, features: Array) -> Array:
         """Covariance of new points with the measured ones."""
-        scale = np.exp(-logs[3:])
-        distance = _pairwise((features * scale), (self._features * scale))
-        along = _squares(features[:, self._nodes], self._features[:, self._nodes])
-        return np.asarray(
-            np.exp(2 * logs[0] - 0.5 * distance) + np.exp(2 * logs[1] - 0.5 * along / self._nodes_length**2)
-        )
+        apart = _apart(features, self._features)
+        along = np.exp(2 * logs[1] - 0.5 * (apart[self._nodes] / self._nodes_length) ** 2)
+        return np.asarray(_matern(logs, apart)[0] + along)
 
     def variance(self, logs: Array) -> float:
         """Prior variance of one new measurement, noise included."""
@@ -71,7 +68,7 @@ class Residual:
         diagonal = np.diag_indices(len(rest))
 
         def minus_log(logs: Array) -> tuple[float, Array]:
-            smooth = self._smooth(logs)
+            smooth, by_length = _matern(logs, self._apart)
             along = np.exp(2 * logs[1]) * self._along_nodes
             noise = np.exp(2 * logs[2]) * noise_weights
             total = base + smooth + along
@@ -88,26 +85,26 @@ class Residual:
             value = 0.5 * float(rest @ solved) + float(np.log(factor[diagonal]).sum()) + 0.5 * float(pull @ pull)
             lever = inverse - solved[:, None] * solved
             weighted = lever * smooth
-            by_length = 0.5 * (self._flat @ weighted.ravel()) * np.exp(-2 * logs[3:])
-            slope = [weighted.sum(), (lever * along).sum(), float(lever[diagonal] @ noise), *by_length]
+            lengths = 0.5 * (by_length.reshape(len(by_length), -1) @ weighted.ravel())
+            slope = [weighted.sum(), (lever * along).sum(), float(lever[diagonal] @ noise), *lengths]
             return value, np.array(slope) + pull / self.spread
 
         bounds = [(m - 4 * s, m + 4 * s) for m, s in zip(self.start, self.spread, strict=True)]
         found = optimize.minimize(
-            minus_log, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": steps}
+            minus_log, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": steps, "ftol": 1e-6}
         )
         return np.asarray(found.x, dtype=float), -float(found.fun)
 
-    def _smooth(self, logs: Array) -> Array:
-        distance = (np.exp(-2 * logs[3:]) @ self._flat).reshape(self._squares.shape[1:])
-        return np.asarray(np.exp(2 * logs[0] - 0.5 * distance))
+
+def _apart(left: Array, right: Array) -> Array:
+    """Distances along each feature: feature, row of left, row of right."""
+    return np.abs(left.T[:, :, None] - right.T[:, None, :])
 
 
-def _squares(left: Array, right: Array) -> Array:
-    return np.asarray((left[:, None] - right[None, :]) ** 2)
-
-
-def _pairwise(left: Array, right: Array) -> Array:
-    products = left @ right.T
-    squares = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1)[None, :] - 2 * products
-    return np.asarray(np.maximum(squares, 0.0))
+def _matern(logs: Array, apart: Array) -> tuple[Array, Array]:
+    """The product of Matérn 5/2 kernels, and its relative change with the log of each length."""
+    far = np.sqrt(5.0) * np.exp(-logs[3:])[:, None, None] * apart
+    square = far**2 / 3
+    factors = 1 + far + square
+    value = np.exp(2 * logs[0] - far.sum(axis=0)) * factors.prod(axis=0)
+    return value, square * (1 + far) / factors

@@ -18,6 +18,8 @@ from shunter.advisor.values import Array
 
 # Of fewer points none can be called odd.
 ENOUGH_FOR_AN_ODD_ONE = 6
+# Steps after each change of the weights: the next change moves the goal anyway.
+REWEIGHED_STEPS = 12
 # Beyond this many points more steps are needed to find the flexible part.
 MANY = 40
 
@@ -84,7 +86,7 @@ def fit_model(
     for last in (False, True):
         base, slope = model.linearised(mode, z)
         covariance = (slope * model.sd**2) @ slope.T + offsets
-        steps = 25 if len(log_seconds) <= MANY else 80
+        steps = (25 if last else 10) if len(log_seconds) <= MANY else 80
         logs, evidence = residual.best(covariance, log_seconds - base, weights, logs, steps)
         noise = residual.covariance(logs, weights)
         if last:
@@ -130,7 +132,7 @@ def _robust_mode(model: Posynomial, z: Array, log_seconds: Array, prior: TimePri
         variance = max(usual, (1.4826 * float(np.median(np.abs(gap)))) ** 2)
         freedom = prior.outlier_freedom
         weights = np.clip((freedom + gap**2 / variance) / (freedom + 1), 0.8, 1e5)
-        mode = fit_mode(model, z, log_seconds, np.diag(variance * weights), mode)
+        mode = fit_mode(model, z, log_seconds, np.diag(variance * weights), mode, REWEIGHED_STEPS)
     everywhere = variance / residual.noise**2 if variance > 2 * usual else 1.0
     return mode, np.where(weights > 3, weights * variance / residual.noise**2, everywhere)
 
