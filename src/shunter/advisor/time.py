@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from shunter.advisor.errors import TooFewProbes
-from shunter.advisor.features import columns_of
+from shunter.advisor.features import Columns, columns_of
 from shunter.advisor.physics import TimePrior
 from shunter.advisor.timemodel import ENOUGH_FOR_AN_ODD_ONE, MANY, Model, fit_model
 from shunter.advisor.values import Array, Estimate, Point, Probe, estimate_from_log
@@ -22,6 +22,8 @@ ENOUGH_TO_IGNORE = 10
 HARDLY_LIKELY = 0.003
 # Log spread of a time that is known to be at least so long.
 BOUND_SPREAD = 0.1
+# Spread of the power with which time grows beyond what was measured, from one point; more points narrow it.
+GROWTH_SPREAD = 0.44
 # Log share of a part that is not there.
 NEVER = -30.0
 
@@ -52,7 +54,7 @@ def predict_run_time(
         if not fresh:
             break
         late += fresh
-    freedom = 3 + len(done) / 8 if len(done) >= ENOUGH_FOR_AN_ODD_ONE else 2.5
+    freedom = 3 + len(done) / 8 if len(done) >= ENOUGH_FOR_AN_ODD_ONE else 3.0
     quantile = float(stats.t.ppf(0.95, freedom))
     notes = _notes([*done, *late], distinct)
     spread = np.sqrt(variance)
@@ -104,7 +106,11 @@ def _predict(
     if len(done) > MANY and len(shifts) > 1:
         shifts = [_best_shift(done, points[:1], shifts, even)]
     models = [fit_model(known, asked, log_seconds, shift, True, even) for shift in shifts]
-    likely = shifts[int(np.argmax([_judged(model, len(done)) for model in models]))]
+    if few:
+        # Nor whether anything but the shared part takes time: a few small clusters do not show where scaling stops.
+        lean = replace(even, serial=NEVER, talk=NEVER)
+        models.append(fit_model(known, asked, log_seconds, shifts[0], True, lean))
+    likely = shifts[int(np.argmax([_judged(model, len(done)) for model in models[: len(shifts)]]))]
     if known.has_data and not few:
         models.append(fit_model(known, asked, log_seconds, likely, True, prior))
     if bounds is not None or (len(done) >= ENOUGH_FOR_A_REGIME and any(model.odd for model in models)):
@@ -127,7 +133,15 @@ def _predict(
             middle, variance = model.predict()
             mean += weight * middle
             second += weight * (variance + middle**2)
-    return mean, np.maximum(second - mean**2, 1e-12)
+    return mean, np.maximum(second - mean**2, 1e-12) + _beyond(known, asked)
+
+
+def _beyond(known: Columns, asked: Columns) -> Array:
+    """Variance for nodes and data outside what was measured: growth may go on there in another way."""
+    kept = known.first_parameter
+    measured, wanted = np.log(known.values[:, :kept]), np.log(asked.values[:, :kept])
+    far = np.maximum(np.maximum(wanted - measured.max(axis=0), measured.min(axis=0) - wanted), 0.0)
+    return np.asarray(GROWTH_SPREAD**2 / len(measured) * (far**2).sum(axis=1))
 
 
 def _judged(model: Model, count: int) -> float:
