@@ -15,6 +15,10 @@ from shunter.advisor.values import Array, Estimate, Machine, estimate_from_log, 
 
 # Seconds at full speed that a burstable machine in steady use has in hand, when nothing better is known.
 CREDIT_SECONDS = 60.0
+# The share of a processor that a job keeps busy at full speed; only that much of it can be throttled.
+BUSY = 2 / 3
+# How far samples are from a line that is right, as a share.
+SAMPLE_NOISE = 0.05
 # Spread of log(full time / straight line) when no other workload taught it.
 PLAIN_SPREAD = 0.3
 
@@ -54,8 +58,8 @@ def predict_full_time(
 ) -> Estimate:
     """Seconds at `full_size`; at most `limit_seconds` when the job is cut off there.
 
-    A straight line (start-up plus time per item) through the samples, slowed down where a burstable machine runs
-    out of credits, corrected by what the same line missed on other workloads.
+    A straight line (start-up plus time per item) through the samples, as far as they lie on one, slowed
+    down where a burstable machine runs out of credits, corrected by what the same line missed on other workloads.
     """
     if not samples:
         raise TooFewProbes("no sample was run", hint="Run on a few percent of the data.")
@@ -68,7 +72,7 @@ def predict_full_time(
         return Estimate(stop, stop * 0.98, stop * 1.02, ("cut off at the limit",))
     line = _line(ordered, full_size, machine)
     known = _learn(tuple(sorted(examples, key=lambda example: example.fingerprint)))
-    mean, sd = math.log(line), PLAIN_SPREAD * (1.0 if len(ordered) > 2 else 1.3 if len(ordered) > 1 else 2.0)
+    mean, sd = math.log(line), PLAIN_SPREAD * (1.0 if len(ordered) > 2 else 1.1 if len(ordered) > 1 else 2.0)
     if known is not None and len(ordered) > 1:
         shift, width = known.predict(_features(ordered, full_size, machine, line))
         mean, sd = mean + float(shift[0, 0]), float(width[0, 0])
@@ -79,7 +83,7 @@ def predict_full_time(
 
 
 def _line(samples: Sequence[TimeSample], full_size: float, machine: Machine | None) -> float:
-    share = min(machine.baseline_vcpu, 1.0) if machine and machine.baseline_vcpu else 1.0
+    share = min(machine.baseline_vcpu / BUSY, 1.0) if machine and machine.baseline_vcpu else 1.0
     sizes = np.array([sample.data_size for sample in samples])
     seconds = np.array([_at_full_speed(sample.seconds, share) for sample in samples])
     if len(set(sizes.tolist())) == 1:
@@ -88,7 +92,11 @@ def _line(samples: Sequence[TimeSample], full_size: float, machine: Machine | No
     start, each = np.linalg.lstsq(design, np.ones(len(sizes)), rcond=None)[0]
     if each <= 0 or start < 0:
         start, each = 0.0, float(np.exp(np.mean(np.log(seconds / sizes))))
-    return _throttled(float(start + each * full_size), share)
+    # One sample that was held up bends the whole line: unless the samples lie on it, the cheapest item has half a say.
+    missed = float(np.mean((design @ [start, each] - 1) ** 2)) if len(sizes) > 2 else math.inf
+    doubt = 0.5 / (1 + SAMPLE_NOISE**2 / missed) if missed else 0.0
+    cheapest = math.log(float((seconds / sizes).min()) * full_size)
+    return _throttled(math.exp((1 - doubt) * math.log(float(start + each * full_size)) + doubt * cheapest), share)
 
 
 def _at_full_speed(seconds: float, share: float) -> float:
