@@ -48,6 +48,17 @@ def test_one_gpu_type_predicts_another() -> None:
     assert predict_other_gpu(run, "k80", ()).median == pytest.approx(run.steps_per_second)
 
 
+def test_the_host_is_the_floor_of_a_step_and_not_added_to_it() -> None:
+    examples = []
+    for index in range(8):
+        compute = 0.2 * 2 ** (index % 4)
+        runs = tuple(GpuRun(gpu, 1 / max(0.08, compute / speed)) for gpu, speed in (("k80", 1.0), ("v100", 6.0)))
+        examples.append(GpuExample(f"{index:03}", f"g{index}", runs))
+    short, long = (predict_other_gpu(GpuRun("k80", 1 / step), "v100", examples) for step in (0.2, 3.0))
+    assert short.median == pytest.approx(1 / 0.08, rel=0.1)
+    assert long.median == pytest.approx(6 / 3.0, rel=0.1)
+
+
 def test_the_data_sheet_alone_gives_a_wide_answer() -> None:
     found = predict_other_gpu(GpuRun("k80", 2.0), "v100", ())
     assert "data sheet only" in found.notes

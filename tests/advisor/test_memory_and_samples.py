@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -70,6 +71,13 @@ def test_time_over_samples_is_a_line() -> None:
     samples = [TimeSample(1000, 13.0), TimeSample(6000, 28.0), TimeSample(15000, 55.0)]
     found = predict_full_time(samples, 60000)
     assert found.median == pytest.approx(190, rel=0.05)
+
+
+def test_one_sample_that_was_held_up_does_not_bend_the_whole_line() -> None:
+    even = [TimeSample(1000, 13.0), TimeSample(6000, 28.0)]
+    found = predict_full_time([*even, TimeSample(15000, 110.0)], 60000)
+    start, each = np.polyfit([1000, 6000, 15000], [13.0, 28.0, 110.0], 1)[::-1]
+    assert 190 < found.median < start + each * 60000
 
 
 def test_a_job_that_was_cut_off_stays_cut_off() -> None:

@@ -114,6 +114,27 @@ def test_another_machine_type_is_said_to_be_untried() -> None:
     assert estimate.log_sd > same.log_sd
 
 
+def test_many_sizes_asked_at_once_get_the_answers_that_each_gets_alone() -> None:
+    sizes = [Machine("tried", 4, 16), Machine("same cores", 4, 64), Machine("more", 8, 32), Machine("as many", 8, 64)]
+    probes = [Probe(Point(n, machine=sizes[0]), 100 / n + 5) for n in (1, 2, 4)]
+    asked = [Point(2, machine=size) for size in sizes] + [Point(2), Point(2, machine=sizes[0])]
+    together = predict_run_time(probes, asked)
+    for point, estimate in zip(asked, together, strict=True):
+        (alone,) = predict_run_time(probes, [point])
+        assert (estimate.median, estimate.log_sd) == pytest.approx((alone.median, alone.log_sd), rel=1e-6)
+        assert estimate.notes == alone.notes
+    assert together[0] == together[5] != together[1]
+    assert together[2] == together[3] != together[1]
+
+
+def test_four_small_clusters_leave_it_open_where_scaling_stops() -> None:
+    probes = [Probe(Point(n), 400 / n) for n in (2, 4, 6, 8)]
+    near, far, farther = predict_run_time(probes, [Point(7), Point(32), Point(128)])
+    assert near.log_sd < far.log_sd < farther.log_sd
+    assert far.covers(400 / 32)
+    assert far.covers(2 * 400 / 32)
+
+
 def noisy(seed: int, count: int) -> list[Probe]:
     rng = np.random.default_rng(seed)
     made = []

@@ -58,8 +58,8 @@ def predict_run_time(
     quantile = float(stats.t.ppf(0.95, freedom))
     notes = _notes([*done, *late], distinct)
     spread = np.sqrt(variance)
-    few = [estimate_from_log(float(m), float(v), quantile, n) for m, v, n in zip(mean, spread, notes, strict=False)]
-    return tuple(few[i] for i in where)
+    found = [estimate_from_log(float(m), float(s), quantile, n) for m, s, n in zip(mean, spread, notes, strict=False)]
+    return tuple(found[i] for i in where)
 
 
 def _distinct(points: Sequence[Point], tried: set[str]) -> tuple[list[Point], list[int]]:
