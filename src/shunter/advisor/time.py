@@ -16,7 +16,7 @@ from shunter.advisor.values import Array, Estimate, Point, Probe, estimate_from_
 
 # With this many points, the odd ones may be a regime of their own (memory ran short) and not accidents.
 ENOUGH_FOR_A_REGIME = 12
-# With this many points, parameters may be found to have no effect at all.
+# With this many points, parameters may be found to have no effect at all, and only what a model foretells counts.
 ENOUGH_TO_IGNORE = 10
 # Models that are this much less likely than the best have no say.
 HARDLY_LIKELY = 0.003
@@ -145,7 +145,9 @@ def _beyond(known: Columns, asked: Columns) -> Array:
 
 
 def _judged(model: Model, count: int) -> float:
-    return model.told if count >= ENOUGH_FOR_AN_ODD_ONE else model.evidence
+    """The log weight of a model: how it tells each point from the others; its evidence as long as points are few."""
+    told = model.told if count >= ENOUGH_FOR_AN_ODD_ONE else 0.0
+    return told + (model.evidence if count < ENOUGH_TO_IGNORE else 0.0)
 
 
 def _best_shift(done: Sequence[Probe], points: Sequence[Point], shifts: Sequence[float], prior: TimePrior) -> float:
