@@ -25,7 +25,7 @@ from shunter.advisor.errors import (
 )
 from shunter.advisor.forecast import Forecast, SizeForecast, forecast_sizes, points_on
 from shunter.advisor.gpus import GpuRun, predict_more_gpus, where_scaling_stops
-from shunter.advisor.machines import Pick, pick_machine, predict_machines
+from shunter.advisor.machines import MachineTimes, Pick, pick_machine, predict_machines
 from shunter.advisor.memory import MemoryForecast, MemorySample, predict_peak_memory
 from shunter.advisor.other_gpu import predict_other_gpu
 from shunter.advisor.placement import Placement, StepTime, predict_step_time
@@ -49,6 +49,7 @@ __all__ = [
     "Goal",
     "GpuRun",
     "Machine",
+    "MachineTimes",
     "MemoryForecast",
     "MemorySample",
     "MissingLibrary",
