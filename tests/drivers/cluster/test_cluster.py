@@ -12,6 +12,7 @@ import pytest
 from scripts_here import LEDGER, lines, submit
 
 import shunter
+from shunter.drivers.cluster.folder import ClusterFolder
 from shunter.errors import Conflict, Infeasible
 from shunter.sdk.compute import Compute
 from shunter.sdk.workspace import Workspace
@@ -95,6 +96,18 @@ def test_nobody_talks_to_its_ray_without_the_token(ws: Workspace, cpu: Compute, 
     assert asked[1].returncode != 0, asked[1].stdout
     assert "auth" in asked[1].stderr.lower(), asked[1].stderr
     assert Path(place.token_file).stat().st_mode & 0o077 == 0
+
+
+def test_a_raylet_that_dies_while_the_head_starts_costs_seconds(ws: Workspace, home: Path, source: Path) -> None:
+    """Ray itself would wait for it for two minutes."""
+    ws.compute.create("young", kind="cluster", vm_size="Standard_A1_v2", max_nodes=1)
+    young = ClusterHouse(ClusterFolder(home / "clusters" / "default.young"))
+    run = submit(ws, source, "print('up')", target="young")
+    wait_until(lambda: young.head and young.part(young.head, "raylet/raylet"), WAIT, "a raylet")
+    assert young.head
+    os.kill(young.part(young.head, "raylet/raylet")[0], signal.SIGKILL)
+    assert run.wait(timeout_seconds=90).data["status"] == "Completed"
+    ws.compute.get("young").delete()
 
 
 def test_the_heads_death_ends_nothing(ws: Workspace, source: Path, house: ClusterHouse, tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -295,18 +297,32 @@ _AGENTS = {
 
 @contextlib.contextmanager
 def _without_agents() -> Iterator[None]:
-    """While a node is made, its raylet is given a shell that waits for it in the place of each agent."""
+    """While a node is made, its raylet is given a shell that waits for it in the place of each agent.
+
+    When the raylet dies meanwhile, this process ends with it: Ray would wait for it to the end of its time.
+    """
     from ray._private import services
 
     start = services.start_ray_process
+    made = threading.Event()
 
-    def instead(command: list[str], *more: Any, **options: Any) -> Any:
-        return start([_stub(word, command) for word in command], *more, **options)
+    def watch(raylet: Any) -> None:
+        while not made.wait(0.2):
+            if raylet.poll() is not None:
+                print(f"the raylet died while it started: {raylet.returncode}", file=sys.stderr, flush=True)
+                os._exit(1)
+
+    def instead(command: list[str], kind: str, *more: Any, **options: Any) -> Any:
+        found = start([_stub(word, command) for word in command], kind, *more, **options)
+        if kind == "raylet":
+            threading.Thread(target=watch, args=(found.process,), daemon=True).start()
+        return found
 
     services.start_ray_process = instead
     try:
         yield
     finally:
+        made.set()
         services.start_ray_process = start
 
 
