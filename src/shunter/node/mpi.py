@@ -32,7 +32,7 @@ CONNECT_SECONDS = 120.0
 PAUSE_SECONDS = 0.05
 #: Where the keeper of a rank finds its node's spec. Set on each node by itself.
 SPEC, PYTHON, CODE = "SHUNTER_MPI_SPEC", "SHUNTER_MPI_PYTHON", "SHUNTER_MPI_CODE"
-_INCLUDE = re.compile(r'(_tcp_if_include"?\s+"?)[^\s"]+')
+_INCLUDE = re.compile(r'(_tcp_if_include"?\s+"?)([^\s"]+)')
 _BLAME = re.compile(rb"^Rank \d+ (ended|was ended|has said nothing|is gone)")
 
 
@@ -142,7 +142,7 @@ def helper(spec, spec_file):
             listener.close()
             # The daemon is told the first node's remote shell and interface; ours are others.
             command = str(request["command"]).replace(str(request["agent"]), agent)
-            command = _INCLUDE.sub(lambda found: found.group(1) + _interface(spec), command)
+            command = _INCLUDE.sub(lambda found: found.group(1) + (_interface(spec) or found.group(2)), command)
             os._exit(serve(connection, command, spec["work"]))
         connection.close()
 
