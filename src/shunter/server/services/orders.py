@@ -73,7 +73,10 @@ class Orders:
                     continue
                 place = places.get(entry.digest)
                 if place is None:
-                    raise BlobCorrupt(f"The snapshot {snapshot_id[:12]} lacks the contents of {entry.path}.")
+                    raise BlobCorrupt(
+                        f"The snapshot {snapshot_id[:12]} lacks the contents of {entry.path}: the server's store lost it.",
+                        hint="Add or change any file of the folder and submit again: what is missing is then sent anew.",
+                    )
                 layout.append((entry.path, "file", entry.mode, str(place.path), place.offset, place.size))
             digests = [entry.digest if entry.kind == "file" else "" for entry in manifest.entries]
             found = self._layouts[snapshot_id] = (layout, digests)
