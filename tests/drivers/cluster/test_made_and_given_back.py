@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +18,7 @@ import pytest
 from scripts_here import LEDGER, lines, submit
 
 import shunter
-from shunter.drivers.cluster.folder import free_port
+from shunter.drivers.cluster.folder import ClusterFolder, free_port
 from shunter.errors import Conflict, Infeasible, NotFound, UsageError
 from shunter.sdk.connect import connect
 from shunter.sdk.workspace import Workspace
@@ -57,6 +61,40 @@ def test_made_for_a_run_that_comes_to_nothing_it_goes_too(ws: Workspace, home: P
     assert run.wait(timeout_seconds=WAIT).data["status"] == "Canceled"
     wait_until(lambda: made() == [], 60, "the target's end")
     wait_until(lambda: not [h for h in ClusterHouse.all(home) if "run-" in h.folder.path.name], 60, "its folder's end")
+
+
+def test_what_a_deletion_left_half_done_goes(ws: Workspace, home: Path) -> None:
+    half = ws.compute.create("half", kind="cluster", vm_size="Standard_A1_v2")
+    folder = ClusterFolder(home / "clusters" / "default.half")
+    folder.nodes.mkdir(parents=True)  # with nothing that says what it is
+    half.delete()
+    assert "half" not in {c.name for c in ws.compute.list()}
+    assert not folder.path.exists()
+
+
+def test_a_folder_is_removed_whole_whoever_writes_into_it(tmp_path: Path) -> None:
+    folder = ClusterFolder(tmp_path / "clusters" / "w.c")
+    stop = threading.Event()
+
+    def write() -> None:
+        for n in itertools.count():
+            if stop.is_set():
+                return
+            with contextlib.suppress(OSError):
+                (folder.path / f"{n % 50}").touch()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        for _ in range(30):
+            folder.path.mkdir(parents=True)
+            time.sleep(0.005)
+            folder.remove()
+            assert not folder.path.exists()
+    finally:
+        stop.set()
+        thread.join()
+    assert not list((tmp_path / "removed").iterdir())
 
 
 @contextmanager

@@ -258,9 +258,12 @@ class ClusterDriver:
         if not self.folder.path.exists():
             return
         await self._close_nodes()  # a connection that is kept would bring back what is taken away there
-        (self.folder.path / "gone").touch()
         while self.folder.path.exists():
-            await self.keeper.wake()
+            try:
+                (self.folder.path / "gone").touch()
+                await self.keeper.wake()
+            except FileNotFoundError:
+                break  # a keeper that found nothing left to keep took it away
             await asyncio.sleep(0.1)
         await self.close()
 
@@ -319,10 +322,12 @@ class ClusterDriver:
         """Its node is over: the launcher writes that down itself; when it was killed too, the folder tells."""
         folder = self.folder.node_root(name) / contract.LAUNCHES / handle["launch"]
         claim = contract.Claim.read(str(folder))
-        outcome = contract.read_json(str(folder / "outcome"))
+        launcher = claim is not None and claim.launcher_alive()
+        script = claim is not None and claim.script_alive()
+        outcome = contract.read_json(str(folder / "outcome"))  # after these, or one could write it and be gone in between
         if outcome is not None:
-            return Ended(Outcome.from_wire(outcome), pushing=claim is not None and claim.launcher_alive())
-        if claim is not None and (claim.launcher_alive() or claim.script_alive()):
+            return Ended(Outcome.from_wire(outcome), pushing=launcher)
+        if launcher or script:
             return Unknown(f"Node {name} is gone; what is left of it is being ended.")
         why = (gang or {}).get("why") if (gang or {}).get("state") == LOST else ""
         return Gone(

@@ -148,8 +148,16 @@ class ClusterFolder:
         shutil.rmtree(self.temp_folder, ignore_errors=True)
 
     def remove(self) -> None:
+        """Whole or not at all: moved aside first, as whoever still writes into it would leave half of it standing."""
         self.forget_ray()
-        shutil.rmtree(self.path, ignore_errors=True)
+        aside = self.home / "removed"
+        aside.mkdir(mode=0o700, exist_ok=True)
+        try:
+            self.path.rename(aside / f"{self.path.name}.{secrets.token_hex(4)}")
+        except FileNotFoundError:
+            pass  # somebody else did
+        for left in aside.iterdir():  # those too that whoever moved them died over
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def is_process(record: Mapping[str, Any] | None) -> bool:

@@ -57,6 +57,9 @@ def main(arguments: list[str]) -> int:
     with keeping.hold(folder) as mine:
         if not mine:
             return 0
+        if (folder.path / "gone").exists() and folder.read() is None:
+            folder.remove()  # what a deletion that was cut short left
+            return 0
         contract.write_whole(str(folder.path / "keeper.json"), json.dumps(process_record(os.getpid())).encode())
         return asyncio.run(Keeper(folder).run())
 

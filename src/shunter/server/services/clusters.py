@@ -26,6 +26,8 @@ log = logging.getLogger("shunter.clusters")
 CREATING, DELETING, SUCCEEDED, FAILED = "Creating", "Deleting", "Succeeded", "Failed"
 #: The target that stands for "make one for this run", as the first SDK's run configurations name it.
 FOR_THIS_RUN = "amlcompute"
+#: Between two tries to give a cluster back: at first, and at most.
+AGAIN_SECONDS, MOST_SECONDS = 1.0, 60.0
 
 Say = Callable[[dict[str, Any]], None]
 T = TypeVar("T")
@@ -169,10 +171,17 @@ class Clusters:
         self.parts.dispatch.queue_changed(workspace, name)
 
     async def _delete(self, workspace: str, name: str) -> None:
-        try:
-            await self.give_back(workspace, name)
-        except NotFound:
-            return
+        pause = AGAIN_SECONDS
+        while True:
+            try:
+                await self.give_back(workspace, name)
+                break
+            except NotFound:
+                return
+            except (ShunterError, OSError):  # a cluster that nobody wants must not stay because of one bad moment
+                log.exception("%s could not be given back; trying again in %.0f s", name, pause)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, MOST_SECONDS)
         await self._call(self.parts.computes.delete, workspace, name)
         self.parts.targets.removed(workspace, name)
 
