@@ -119,7 +119,8 @@ def test_a_client_that_goes_away_does_not_end_its_run(house: House, tmp_path: Pa
     assert ws.run(run_id).wait().data["status"] == "Completed"
 
 
-def test_a_run_that_can_never_be_launched_is_over_and_says_why(house: House, tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["a row", "a pack"])
+def test_a_run_that_can_never_be_launched_is_over_and_says_why(house: House, tmp_path: Path, what: str) -> None:
     ws = shunter.Workspace.from_config()
     gate = tmp_path / "gate"
     first = ws.submit("train.py", source_directory=write(tmp_path / "a", GATED), arguments=[gate], cpus=os.cpu_count())
@@ -127,12 +128,19 @@ def test_a_run_that_can_never_be_launched_is_over_and_says_why(house: House, tmp
     assert run.data["status"] == "Queued"
     lost = blake3(b"print('never')\n").hexdigest()
     with closing(sqlite3.connect(house.home / "shunter.db")) as database, database:
-        assert database.execute("DELETE FROM blobs WHERE digest = ?", (lost,)).rowcount == 1
+        [[pack]] = database.execute("SELECT pack FROM blobs WHERE digest = ?", (lost,))
+        if what == "a row":
+            assert database.execute("DELETE FROM blobs WHERE digest = ?", (lost,)).rowcount == 1
+        else:
+            [file] = house.home.rglob(f"{pack}.pack")
+            file.unlink()
     gate.touch()
     assert first.wait(timeout_seconds=30).data["status"] == "Completed"
     assert run.wait(timeout_seconds=30).data["status"] == "Failed"
     assert run.error is not None
     assert "lacks the contents of train.py" in run.error["message"]
+    assert run.error["hint"].startswith("Submit from the source folder again")
+    assert ws.submit("train.py", source_directory=tmp_path / "b").wait(timeout_seconds=30).data["status"] == "Completed"
 
 
 def test_a_database_that_is_locked_for_a_while_is_waited_for(house: House, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ class Snapshots:
     def __init__(self, database: Database) -> None:
         self.database = database
         self._manifest = lru_cache(maxsize=64)(self._read)
+        self._doubtful: set[str] = set()
 
     def add(self, manifest: Manifest, now: float) -> None:
         """Keep a manifest whose blobs are all held. Doing it again is fine."""
@@ -33,6 +34,7 @@ class Snapshots:
                 connection.execute(sa.insert(snapshots), row)
         except IntegrityError:
             pass
+        self._doubtful.discard(manifest.snapshot_id)
 
     def get(self, snapshot_id: str) -> Manifest:
         return self._manifest(snapshot_id)
@@ -40,9 +42,15 @@ class Snapshots:
     def require(self, snapshot_id: str) -> Manifest:
         """The manifest, or SnapshotUnknown: the client then sends it."""
         try:
+            if snapshot_id in self._doubtful:
+                raise NotFound("Some of its contents are lost.")
             return self.get(snapshot_id)
         except NotFound as error:
             raise SnapshotUnknown(f"The snapshot {snapshot_id[:12]} has not been sent yet.") from error
+
+    def doubt(self, snapshot_id: str) -> None:
+        """Some of its contents were lost: whoever submits it again is asked for them."""
+        self._doubtful.add(snapshot_id)
 
     def delete(self, snapshot_id: str) -> None:
         with self.database.begin() as connection:
