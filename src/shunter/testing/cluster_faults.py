@@ -81,7 +81,7 @@ class Storm:
             except ProcessLookupError:
                 continue
         if hit:
-            self.killed.append(what)
+            self.killed.append(f"{what} {time.strftime('%X')}")
         if what == "server":
             self._patiently(self._reconnect)
         return hit
@@ -102,7 +102,14 @@ class Storm:
                     break
             if run.data["status"] != "Completed":
                 found.append(f"{run.id[:8]} is {run.data['status']}: {run.data['reason']}")
-        return found + overlaps(self.ledger, [run.id for run in self.runs])
+        found += overlaps(self.ledger, [run.id for run in self.runs])
+        return [f"{words}; {self._story(words.split()[0])}" for words in found]
+
+    def _story(self, short_id: str) -> str:
+        """What happened to a run, for whoever has to find out why."""
+        run = next(run for run in self.runs if run.id.startswith(short_id))
+        events = " · ".join(f"{event['at']} {event['kind']} {event['reason']}" for event in self._patiently(run.events))
+        return f"killed: {', '.join(self.killed)}; {events}"
 
     def _reconnect(self) -> None:
         self.ws.client = connect()
