@@ -153,10 +153,12 @@ def _belongs(folder, name):
     known = _nodes.get(folder)
     if known is None:
         try:
-            known = str((contract.read_json(os.path.join(folder, "job.json")) or {}).get("node"))
+            job = contract.read_json(os.path.join(folder, "job.json"))
         except ValueError:
             return False
-        _nodes[folder] = known
+        if job is None:
+            return False  # its folder was just made: remembering that would hide the launch for good
+        known = _nodes[folder] = str(job.get("node"))
     return known == name
 
 
