@@ -131,6 +131,8 @@ class Parent:
             self.forked.add(pid)
             return
         try:
+            # A parent that dies meanwhile must not seem to be there: neither its lock nor its socket may outlive it here.
+            self._let_go()
             os.nice(19)
             clear(os.path.join(self.root, contract.LAUNCHES), time.time())
         finally:
@@ -143,7 +145,10 @@ class Parent:
     def _hear(self, connection):
         # type: (socket.socket) -> None
         fd = connection.fileno()
-        data = connection.recv(65536)
+        try:
+            data = connection.recv(65536)
+        except OSError:
+            data = b""  # whoever asked was killed before it read our answer: that must not end us
         if not data:
             self._drop(fd)
             return
@@ -152,7 +157,7 @@ class Parent:
             try:
                 answer = self._do(json.loads(line))
                 connection.sendall(json.dumps(answer).encode() + b"\n")
-            except OSError:
+            except (OSError, ValueError):
                 self._drop(fd)
                 return
 
@@ -223,15 +228,10 @@ class Parent:
         code = 1
         try:
             os.setsid()
-            signal.set_wakeup_fd(-1)
+            self._let_go()
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            for connection in [*self.connections.values(), *self.lines.values()]:
-                connection.close()
             if ours is not None:
                 ours.close()
-            self.listener.close()
-            for fd in (self.wake_read, self.wake_write, self.lock):
-                os.close(fd)
             become_reaper()
             work(folder)
             code = 0
@@ -241,6 +241,15 @@ class Parent:
             traceback.print_exc()
         finally:
             os._exit(code)
+
+    def _let_go(self) -> None:
+        """In a child: of all that is the parent's own."""
+        signal.set_wakeup_fd(-1)
+        for connection in [*self.connections.values(), *self.lines.values()]:
+            connection.close()
+        self.listener.close()
+        for fd in (self.wake_read, self.wake_write, self.lock):
+            os.close(fd)
 
     def _reap(self) -> None:
         while True:
