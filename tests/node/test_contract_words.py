@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from shunter.node import contract
 
@@ -25,3 +28,32 @@ def test_this_process_is_alive_and_another_with_its_id_would_not_be() -> None:
     me = os.getpid()
     assert contract.is_alive(me, contract.start_time(me))
     assert not contract.is_alive(me, contract.start_time(me) + 1)
+
+
+def test_a_claim_is_there_with_its_words_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody who finds it empty takes its launcher for dead after a while, and starts another attempt."""
+    seen: list[object] = []
+    write = os.write
+
+    def slow(fd: int, data: bytes) -> int:
+        seen.append(contract.Claim.read(str(tmp_path)))
+        return write(fd, data)
+
+    monkeypatch.setattr(os, "write", slow)
+    assert contract.take(str(tmp_path), "launcher 1 2 b")
+    assert seen == [None]
+    assert not contract.take(str(tmp_path), "launcher 3 4 b")
+    claim = contract.Claim.read(str(tmp_path))
+    assert claim is not None
+    assert claim.launcher == (1, 2)
+    assert [p.name for p in tmp_path.iterdir()] == ["claim"]
+
+
+def test_a_claim_can_be_taken_where_there_are_no_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_links(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", no_links)
+    assert contract.take(str(tmp_path), "launcher 1 2 b")
+    assert not contract.take(str(tmp_path), "launcher 3 4 b")
+    assert [p.name for p in tmp_path.iterdir()] == ["claim"]

@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 
@@ -78,15 +79,41 @@ class Claim:
 def take(folder, words):
     # type: (str, str) -> bool
     """Claim the launch in `folder`; False when somebody has it. The one place where "started once" is decided."""
+    path = os.path.join(folder, "claim")
+    if os.path.exists(path):
+        return False
+    # Whole at once: a claim without words would be taken for that of a launcher that is dead, however busy this machine is.
+    whole = path + ".tmp" + str(os.getpid())
     try:
-        fd = os.open(os.path.join(folder, "claim"), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        _write(whole, words, os.O_TRUNC)
+        os.link(whole, path)
+        return True
     except FileExistsError:
         return False
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+    finally:
+        if os.path.exists(whole):
+            os.unlink(whole)
+    try:
+        _write(path, words, os.O_EXCL)
+    except FileExistsError:
+        return False
+    return True
+
+
+#: What a file system says that has no links.
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
+
+def _write(path, words, how):
+    # type: (str, str, int) -> None
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | how, 0o600)
     try:
         os.write(fd, words.encode() + b"\n")
     finally:
         os.close(fd)
-    return True
 
 
 def add_to_claim(folder, words):
