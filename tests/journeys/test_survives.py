@@ -14,6 +14,7 @@ import pytest
 from blake3 import blake3
 
 import shunter
+from shunter.node import signs
 from shunter.sdk.connect import connect
 from shunter.testing.faults import Batch, kill_some, kill_the_server_again_and_again
 from shunter.testing.house import House, send, wait_until
@@ -48,6 +49,28 @@ def test_a_killed_parent_or_launcher_ends_no_run_and_hides_no_outcome(what: str,
     for batch in batches:
         batch.wait()
         batch.check()
+
+
+def test_a_warm_parent_that_is_slow_to_hear_hides_no_outcome(house: House, tmp_path: Path) -> None:
+    """Launcher and script are both over, and the only one that can tell how has not had its turn yet."""
+    gate = tmp_path / "gate"
+    ws = shunter.Workspace.from_config()
+    run = ws.submit("train.py", source_directory=write(tmp_path / "src", GATED), arguments=[gate])
+    wait_until(house.scripts, 60, "the script")
+    parent, [launcher] = house.parent, house.launchers()
+    assert parent
+    os.kill(parent, signal.SIGSTOP)
+    try:
+        os.kill(launcher, signal.SIGKILL)
+        gate.touch()
+        wait_until(lambda: not house.scripts() and not house.launchers(), 60, "the end of both")
+        claim = house.home / "node" / "launches" / f"{run.id}.1.0" / "claim"
+        os.utime(claim, (0, 0))  # nobody has looked after it for long
+        assert signs.look(str(house.home / "node"), f"{run.id}.1.0")["sign"] == "running"
+    finally:
+        os.kill(parent, signal.SIGCONT)
+    assert run.wait(timeout_seconds=120).data["status"] == "Completed"
+    assert run.logs() == "on\ndone\n"
 
 
 def test_a_killed_script_is_told_as_killed(house: House, tmp_path: Path) -> None:

@@ -57,3 +57,15 @@ def test_a_claim_can_be_taken_where_there_are_no_links(tmp_path: Path, monkeypat
     assert contract.take(str(tmp_path), "launcher 1 2 b")
     assert not contract.take(str(tmp_path), "launcher 3 4 b")
     assert [p.name for p in tmp_path.iterdir()] == ["claim"]
+
+
+def test_a_process_is_unreaped_until_its_own_parent_has_waited_for_it() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        started = contract.start_time(process.pid)
+        assert not contract.is_unreaped(process.pid, started, os.getpid())
+        assert process.stdin is not None
+        process.stdin.close()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert contract.is_unreaped(process.pid, started, os.getpid())
+        assert not contract.is_unreaped(process.pid, started, os.getpid() + 1)
+    assert not contract.is_unreaped(process.pid, started, os.getpid())

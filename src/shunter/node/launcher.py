@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 SAMPLE_SECONDS = 1.0
 #: A script that ends within this time is brought home by one report; for a longer one pushing begins.
 SHORT_SECONDS = 0.1
+#: The warm parent writes down how an orphan ended within a moment after it heard of that.
+STATUS_SECONDS = 2.0
 
 
 def run(folder, way=None):
@@ -180,7 +182,7 @@ class Launcher:
             self._watch_orphan(pid, started, sampler)
         if self.box is not None:
             self.box.remove()
-        found_status = self._status_from_parent()
+        found_status = self._status_from_parent(pid, started)
         if found_status is None:
             self._end_with({
                 "kind": "failed", "exit_code": None, "signal": None, "code": "outcome_unknown",
@@ -278,15 +280,18 @@ class Launcher:
         while True:
             while True:
                 try:
-                    found, status, rusage = os.wait4(-1, os.WNOHANG)
+                    ended = contract.next_ended()
                 except ChildProcessError:
                     raise SystemExit(1) from None
-                if found == pid:
+                if ended is None:
+                    break
+                if ended[0] == pid:
+                    contract.write_exit(self.folder, ended[1])
+                _, status, rusage = os.wait4(ended[0], 0)
+                if ended[0] == pid:
                     if pushing is not None:
                         pushing.stop()
                     return status, rusage
-                if not found:
-                    break
             now = time.monotonic()
             if now >= next_sample:
                 if self.box is not None:
@@ -380,15 +385,19 @@ class Launcher:
         limit = self.job.get("max_duration_seconds")
         return time.monotonic() + float(limit) if limit else float("inf")
 
-    def _status_from_parent(self):
-        # type: () -> Optional[int]
-        for _ in range(100):
+    def _status_from_parent(self, pid, started):
+        # type: (int, int) -> Optional[int]
+        parent = os.getppid()
+        until = time.monotonic() + STATUS_SECONDS
+        while True:
+            waits = pid and contract.is_unreaped(pid, started, parent)  # a busy machine lets the parent wait for its turn
             try:
                 with open(os.path.join(self.folder, "exit")) as file:
                     return int(file.read())
             except (OSError, ValueError):
+                if not waits and time.monotonic() > until:
+                    return None
                 time.sleep(0.02)
-        return None
 
     # Ending
 

@@ -254,16 +254,18 @@ class Parent:
     def _reap(self) -> None:
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                ended = contract.next_ended()
             except ChildProcessError:
                 return
-            if not pid:
+            if ended is None:
                 return
+            pid, status = ended
+            if pid not in self.forked:
+                self._on_orphan_ended(pid, status)
+            os.waitpid(pid, 0)
             folder = self.launchers.pop(pid, None)
             if folder is not None and self.untidy_since is None:
                 self.untidy_since = time.monotonic()
-            if pid not in self.forked:
-                self._on_orphan_ended(pid, status)
             self.forked.discard(pid)
             if folder is None:
                 continue
@@ -276,7 +278,7 @@ class Parent:
         for folder in [*self.launchers.values(), *self._unfinished()]:
             claim = contract.Claim.read(folder)
             if claim is not None and claim.script is not None and claim.script[0] == pid:
-                contract.write_whole(os.path.join(folder, "exit"), str(status).encode())
+                contract.write_exit(folder, status)
                 return
 
     def _adopt_orphans(self) -> None:

@@ -27,8 +27,10 @@ def look(root, launch):
     """The sign of one launch. Says gone only with evidence."""
     folder = launch_folder(root, launch)
     claim = contract.Claim.read(folder)
-    outcome = contract.read_json(os.path.join(folder, "outcome"))
+    if claim is not None and not claim.launcher_alive():
+        claim = contract.Claim.read(folder)  # again: how far it came before it died, and who adopted it
     alive = claim is not None and claim.launcher_alive() and not is_done(folder)
+    outcome = contract.read_json(os.path.join(folder, "outcome"))  # last: a launcher may write it and be gone in between
     if outcome is not None:
         return {"sign": "ended", "outcome": outcome, "pushing": alive}
     if claim is None:
@@ -43,7 +45,7 @@ def look(root, launch):
         if _is_recent(os.path.join(folder, "claim")):
             return {"sign": "unknown", "why": "The launcher is on its way."}
         return {"sign": "gone", "evidence": "The launcher was killed before it began.", "started": False}
-    return _without_launcher(folder, launch, claim)
+    return _without_launcher(root, folder, launch, claim)
 
 
 def cancel(root, launch):
@@ -61,8 +63,11 @@ def cancel(root, launch):
             contract.write_whole(os.path.join(folder, "outcome"), json.dumps(words).encode(), sync=True)
         return False
     if claim.launcher_alive() and claim.launcher and not is_done(folder):
-        os.kill(claim.launcher[0], signal.SIGUSR1)
-        return False
+        try:
+            os.kill(claim.launcher[0], signal.SIGUSR1)
+            return False
+        except ProcessLookupError:
+            pass  # it is just gone: whoever adopts the launch finds the word
     return claim.script_alive()
 
 
@@ -95,14 +100,27 @@ def launch_folder(root, launch):
     return os.path.join(root, contract.LAUNCHES, launch)
 
 
-def _without_launcher(folder, launch, claim):
-    # type: (str, str, contract.Claim) -> Dict[str, Any]
+def is_settled(root, claim):
+    # type: (str, contract.Claim) -> bool
+    """False while the warm parent has yet to hear that the launcher or the script is over: it will say how it ended."""
+    try:
+        with open(os.path.join(root, "parent.lock")) as file:
+            parent = int(file.read().split()[0])
+    except (OSError, ValueError, IndexError):
+        return True
+    processes = [p for p in (claim.launcher, claim.script) if p is not None] if claim.same_boot() else []
+    return not any(contract.is_unreaped(pid, started, parent) for pid, started in processes)
+
+
+def _without_launcher(root, folder, launch, claim):
+    # type: (str, str, str, contract.Claim) -> Dict[str, Any]
     if not claim.same_boot():
         words = "The machine was restarted while it ran (its boot id changed)."
         return {"sign": "gone", "evidence": words, "started": claim.starting}
     if not claim.starting:
         return {"sign": "gone", "evidence": "The launcher was killed before it started the script.", "started": False}
     survivors = claim.script_alive() or (claim.script is None and contract.find_processes(launch))
+    survivors = survivors or not is_settled(root, claim)
     if survivors or os.path.exists(os.path.join(folder, "exit")) or _is_recent(os.path.join(folder, "claim")):
         # The warm parent hears of a launcher's death by itself; one that was started later must be told.
         return {"sign": "running", "started": True, "pushing": False, "adopt": True}
