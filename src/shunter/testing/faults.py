@@ -94,6 +94,17 @@ class Batch:
                 target=self.target))  # type: ignore[misc]  # fmt: skip
             self.runs.append(run)
 
+    def have_a_script(self) -> None:
+        """Return while a script runs. On a busy machine all may be over before we look: then there is another."""
+        while True:
+            wait_until(lambda: self.house.scripts() or self._is_over(), 60, "a running script")
+            if self.house.scripts():
+                return
+            self.submit(1, longest_seconds=3.0)
+
+    def _is_over(self) -> bool:
+        return all(run.refresh().data["status"] in ("Completed", "Failed") for run in self.runs)
+
     def wait(self, seconds: float = 300.0) -> None:
         until = time.monotonic() + seconds
         for run in self.runs:
@@ -119,11 +130,13 @@ class Batch:
             run.refresh()
             words = f"seed {self.seed}: {run.id[:8]} {run.data['status']} ({run.data['reason']})"
             self._promise(started[run.id] <= 1, f"{words}: it was started {started[run.id]} times")
+            wanted = "Completed" if self.codes[run.id] == 0 else "Failed"
             if run.id in lost:
-                self._promise(run.data["status"] == "Failed", f"{words}: it was killed")
+                # One that had said its last word may have ended by itself a moment before it was killed.
+                told = run.data["status"] in ("Failed", wanted if ended[run.id] else "Failed")
+                self._promise(told, f"{words}: it was killed")
                 continue
             self._promise(ended[run.id] == 1, f"{words}: it ended {ended[run.id]} times")
-            wanted = "Completed" if self.codes[run.id] == 0 else "Failed"
             self._promise(run.data["status"] == wanted, f"{words}: it ended with {self.codes[run.id]}")
             self._promise(run.exit_code == self.codes[run.id], f"{words}: exit code {run.exit_code}")
             self._promise(run.logs() == WHOLE, f"{words}: its log is not whole: {run.logs()!r}")
@@ -181,9 +194,22 @@ def kill_the_server_again_and_again(house: House, batch: Batch, kills: int, coun
 
 def kill_some(house: House, batch: Batch, what: str) -> frozenset[str]:
     """Kill the warm parent, a launcher, a script, or all of them as a reboot would. Returns the runs that were killed."""
-    wait_until(house.scripts, 30, "a running script")
-    time.sleep(batch.random.uniform(0.0, 0.2))
     lost: set[str] = set()
+    while not lost:
+        batch.have_a_script()
+        time.sleep(batch.random.uniform(0.0, 0.2))
+        lost |= _kill(house, what)
+        if what != "script":
+            break  # parent and launcher take no run along
+    if what == "all":
+        lost |= _unseen(house)
+        house.kill_server()
+        batch.workspace.client = connect()
+    return frozenset(lost)
+
+
+def _kill(house: House, what: str) -> set[str]:
+    lost = set()
     if what in ("parent", "all") and house.parent:
         send(house.parent, signal.SIGKILL)
     if what in ("launcher", "all"):
@@ -195,11 +221,7 @@ def kill_some(house: House, batch: Batch, what: str) -> frozenset[str]:
             if run_id:
                 send(pid, signal.SIGKILL)
                 lost.add(run_id)
-    if what == "all":
-        lost |= _unseen(house)
-        house.kill_server()
-        batch.workspace.client = connect()
-    return frozenset(lost)
+    return lost
 
 
 def _unseen(house: House) -> set[str]:
@@ -208,7 +230,7 @@ def _unseen(house: House) -> set[str]:
     for folder in (house.home / "node" / contract.LAUNCHES).iterdir():
         claim = contract.Claim.read(str(folder))
         if claim is not None and claim.starting and not (folder / "outcome").exists():
-            wait_until(lambda c=claim: not c.script_alive(), 10, "the script's end")  # type: ignore[misc]
+            wait_until(lambda c=claim: not c.script_alive(), 60, "the script's end")  # type: ignore[misc]
             found.add(folder.name.split(".")[0])
     return found
 
