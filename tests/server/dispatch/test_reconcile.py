@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shunter.drivers.base import Absent, Capacity, Ended, Gone, Running, Sign, Unknown
+from shunter.drivers.base import Absent, Capacity, Ended, Gone, Provisioning, Running, Sign, Unknown
 from shunter.model.run import MOVES, OVER, Launch, LaunchState, Outcome, Run, Status, may_move
 from shunter.server.dispatch import reconcile
 from shunter.server.dispatch.explain import explain
@@ -83,6 +83,13 @@ def test_what_an_old_attempt_still_sends_is_kept_and_moves_nothing() -> None:
 )
 def test_signs_of_a_running_launch(sign: Sign, silent_seconds: float, expected: Change) -> None:
     assert reconcile.on_sign(a_run(), a_launch(), [a_launch()], sign, silent_seconds, 10.0) == expected
+
+
+@pytest.mark.parametrize("sign", [Running(), Absent(), Provisioning("Its nodes are coming up.", 1.0)])
+def test_a_cancel_reaches_the_node_whatever_the_launch_waits_for(sign: Sign) -> None:
+    run = a_run(Status.CANCEL_REQUESTED, cancel_requested=True)
+    launch = a_launch(LaunchState.INTENDED)
+    assert reconcile.on_sign(run, launch, [launch], sign, 1.0, 10.0).actions == (CancelOnNode(launch),)
 
 
 def test_silence_is_not_failure() -> None:

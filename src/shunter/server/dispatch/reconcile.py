@@ -159,6 +159,8 @@ def on_sign(run: Run, launch: Launch, members: Sequence[Launch], sign: Sign, sil
                 return Change(actions=(CancelOnNode(launch),))
             return Change(actions=(LaunchAgain(launch),))
         case Provisioning(why=why):
+            if run.cancel_requested or _is_doomed(launch, members):
+                return Change(actions=(CancelOnNode(launch),))
             if run.status != Status.PROVISIONING or run.reason == why or not why:
                 return Change()
             return Change(run.evolve(reason=why))
