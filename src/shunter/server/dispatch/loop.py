@@ -15,8 +15,8 @@ from shunter.errors import (
     BlobCorrupt,
     ConfigError,
     DatabaseBusy,
-    DriverError,
     EnvironmentInvalid,
+    NotFound,
     ShunterError,
     StaleState,
     UsageError,
@@ -41,6 +41,8 @@ CANCEL_LOOK_SECONDS = 2.0
 HOPELESS = (EnvironmentInvalid, UsageError, ConfigError, BlobCorrupt)
 #: A target that could not be reached is tried again so soon.
 READY_SECONDS = 3.0
+#: A round that failed, for a reason that may pass, is tried again so soon.
+AGAIN_SECONDS = 0.5
 
 
 class Targets(Protocol):
@@ -198,7 +200,8 @@ class Dispatcher:
     # The loop.
 
     async def run_forever(self) -> None:
-        await self.call(self.boot)
+        while not await self._succeeds(self.call(self.boot), "boot"):
+            pass
         while True:
             timeout = self._next_look()
             try:
@@ -206,11 +209,17 @@ class Dispatcher:
             except TimeoutError:
                 pass
             self.wake.clear()
-            try:
-                await self.round()
-            except Exception:
-                log.exception("a dispatch round failed; trying again")
-                await asyncio.sleep(0.5)
+            if not await self._succeeds(self.round(), "round"):
+                self.wake.set()  # what it left undone is still there, and nobody else may come to wake us
+
+    async def _succeeds(self, work: Awaitable[object], what: str) -> bool:
+        try:
+            await work
+            return True
+        except Exception:
+            log.exception("a dispatch %s failed; trying again", what)
+            await asyncio.sleep(AGAIN_SECONDS)
+            return False
 
     async def round(self) -> None:
         """One round: start what can start, look at what is due."""
@@ -218,12 +227,14 @@ class Dispatcher:
         for key in [k for k, at in self._retry_at.items() if at <= now]:
             del self._retry_at[key]
             self.dirty[key] = None
-        keys = list(self.dirty)
-        for key in keys:
+        for key in list(self.dirty):
             self.dirty.pop(key, None)
-        for key in keys:
-            await self._place(key)
-        due = [run_id for run_id, at in self.look_at.items() if at <= now]
+            try:
+                await self._place(key)
+            except Exception:
+                self.dirty[key] = None  # a locked database, say: its queue must not wait for the next who submits
+                raise
+        due = [run_id for run_id, at in list(self.look_at.items()) if at <= now]  # reports change it in their threads
         if due:
             await self._look(due)
 
@@ -261,11 +272,17 @@ class Dispatcher:
             await driver.make_ready()
             self.queue_changed(*key)
         except (ShunterError, OSError) as error:
-            self._problems[key] = error.message if isinstance(error, ShunterError) else f"{key[1]}: {error}"
-            self._retry_at[key] = self.clock() + READY_SECONDS
-            self._wake()
+            self._not_ready(key, error.message if isinstance(error, ShunterError) else f"{key[1]}: {error}")
+        except Exception as error:
+            log.exception("%s could not be made ready; trying again", key[1])
+            self._not_ready(key, f"{key[1]}: {type(error).__name__}: {error}")
         finally:
             self._being_readied.discard(key)
+
+    def _not_ready(self, key: Key, why: str) -> None:
+        self._problems[key] = why
+        self._retry_at[key] = self.clock() + READY_SECONDS
+        self._wake()
 
     def _begin(self, key: Key, driver: Driver) -> list[Start]:
         """Load the head of one queue, decide, write the intents. In one call of the database's thread."""
@@ -345,8 +362,12 @@ class Dispatcher:
         for run_id in run_ids:
             try:
                 run, launches = await self.call(partial(self._load, run_id, fresh=True))
-            except ShunterError:
+            except NotFound:
                 self._forget(run_id)
+                continue
+            except ShunterError as error:  # a locked database: nobody else would look at this run again
+                log.warning("run %s could not be looked at: %s", run_id, error)
+                self.look_at[run_id] = now + CANCEL_LOOK_SECONDS
                 continue
             if run.is_over or run.status == Status.QUEUED:
                 self._forget(run_id)
@@ -410,7 +431,7 @@ class Dispatcher:
                 case FetchHome(launch=launch, outcome=outcome):
                     await self.fetcher.fetch(driver, run, launch)
                     await self.call(lambda: self.on_outcome(launch.id, outcome))
-        except (DriverError, OSError) as error:
+        except (ShunterError, OSError) as error:
             log.warning("run %s: %s: %s", run.id, type(action).__name__, error)
 
     def on_outcome(self, launch_id: str, outcome: Outcome) -> Run:
