@@ -11,13 +11,15 @@ from pathlib import Path
 import pytest
 
 from shunter.drivers.base import Capacity
+from shunter.drivers.cluster import keeping
 from shunter.drivers.cluster.folder import LEFT, ClusterFolder, Spec, process_record
 from shunter.drivers.cluster.gangs import Gang, NodeView, Room, Zero, bundle_for, counts, failures, find_room, words
 from shunter.drivers.cluster.pools.local import UP_SECONDS, LocalPool
 from shunter.drivers.cluster.ray_engine import _AGENTS, _stub, worker_tags
 from shunter.model.run import Run, Status
 from shunter.server.dispatch.place import Pool, choose
-from shunter.testing.house import wait_until
+from shunter.testing.clusters import own_processes
+from shunter.testing.house import end, wait_until
 
 
 def gang(**changes: object) -> Gang:
@@ -95,10 +97,26 @@ def test_a_node_that_does_not_come_up_is_given_up_after_its_deadline(tmp_path: P
             pool = LocalPool(folder, folder.spec())
             pool.nodes()
             assert [n.name for n in pool.nodes()] == there
-        assert hangs.wait(10) == -15
+        assert hangs.wait(60) == -15
         assert (folder.node("a") or {})["why"] == "It did not come up."
     finally:
         hangs.kill()
+
+
+def test_however_often_a_keeper_is_asked_for_while_it_comes_up_there_is_one(tmp_path: Path) -> None:
+    """A slow machine would be kept busy by those that find, when they are up at last, that one is there."""
+    folder = ClusterFolder(tmp_path / "home" / "clusters" / "w.cpu")
+    folder.make(Spec("cpu", "D2", 2, 0, 1 << 30, 0, 2, 0.0, "local", "127.0.0.1"))
+    try:
+        for _ in range(20):
+            keeping.ensure(folder)
+            assert len(own_processes(folder.path, "keeper")) <= 1
+        wait_until(lambda: not own_processes(folder.path), 60, "its end, as there is nothing to keep")
+        with keeping.hold(folder) as lock:
+            assert lock, "it took the lock along"
+        assert not keeping.log_tail(folder.path / "keeper.log")
+    finally:
+        end(own_processes(folder.path))
 
 
 def test_a_cluster_is_at_zero_only_when_nothing_is_left() -> None:
@@ -129,7 +147,7 @@ def test_a_raylet_never_finds_half_of_what_stands_for_its_agents(tmp_path: Path)
     assert stub.count(".new && mv ") == stub.count("printf 1 > ") == len(_AGENTS["--dashboard_agent_command="])
     with subprocess.Popen(shlex.split(stub)) as waits:
         try:
-            wait_until(lambda: len([*tmp_path.glob("*_port_a")]) == stub.count("mv "), 10, "the ports")
+            wait_until(lambda: len([*tmp_path.glob("*_port_a")]) == stub.count("mv "), 60, "the ports")
             assert {file.read_text() for file in tmp_path.iterdir()} == {"1"}
         finally:
             waits.kill()
@@ -145,8 +163,11 @@ def test_deciding_costs_the_same_for_a_long_queue_as_for_a_short_one() -> None:
     took = {}
     for length in (2_000, 20_000):
         queue = [run(number) for number in range(length)]
-        begun = time.perf_counter()
-        for _ in range(20):
-            assert len(choose(queue, pool)) == 10
-        took[length] = time.perf_counter() - begun
+        spent = []
+        for _ in range(5):
+            begun = time.process_time()  # of this process alone, and the least of several: others may keep the machine busy
+            for _ in range(20):
+                assert len(choose(queue, pool)) == 10
+            spent.append(time.process_time() - begun)
+        took[length] = min(spent)
     assert took[20_000] < 3 * took[2_000] + 0.05, took

@@ -54,7 +54,7 @@ CORPSE_SECONDS = 3600.0
 
 def main(arguments: list[str]) -> int:
     folder = ClusterFolder(Path(arguments[0]))
-    with keeping.hold(folder) as mine:
+    with keeping.hold(folder, int(arguments[1]) if arguments[1:] else None) as mine:
         if not mine:
             return 0
         if (folder.path / "gone").exists() and folder.read() is None:
@@ -203,6 +203,8 @@ class Keeper:
                     for name in found:  # Ray knows it before its process has finished starting
                         (self.folder.node_root(name) / "up").touch()
                     self._put(self._placed(self.gangs[gang_id], found, [self._address(n) for n in found]))
+                else:
+                    await asyncio.sleep(0.2)  # Ray has placed it on a node that it knows no name of yet
 
     def _placed(self, gang: Gang, nodes: Sequence[str], addresses: Sequence[str]) -> Gang:
         # One for each node, and one at which the first hears of silent ranks.

@@ -10,7 +10,7 @@ from shunter.drivers.cluster.folder import ClusterFolder, Spec
 from shunter.drivers.cluster.lines import Answer, Line, Request
 from shunter.errors import DriverError
 
-START_SECONDS = 30.0
+START_SECONDS = 60.0
 
 
 class KeeperLine:
@@ -22,8 +22,8 @@ class KeeperLine:
         self._is_written = False
 
     def is_there(self) -> bool:
-        with keeping.hold(self.folder) as free:
-            return not free and self.folder.path.exists()
+        with keeping.hold(self.folder) as lock:
+            return lock is None and self.folder.path.exists()
 
     @property
     def is_connected(self) -> bool:

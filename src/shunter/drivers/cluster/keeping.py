@@ -16,42 +16,54 @@ from shunter.drivers.cluster.pools.local import python_module
 
 def ensure(folder: ClusterFolder) -> None:
     """Start a keeper unless one is there."""
-    with hold(folder) as free:
-        if not free:
+    with hold(folder) as lock:
+        if lock is None:
             return
-    start(
-        folder, "keeper", {k: v for k, v in os.environ.items() if not k.startswith(("SHUNTER_", "RAY_", "AUTOSCALER_"))}
-    )
+        # It holds the lock from its first moment: whoever looks while it comes up would start another, and another.
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("SHUNTER_", "RAY_", "AUTOSCALER_"))}
+        start(folder, "keeper", env, lock)
 
 
-def start(folder: ClusterFolder, what: str, env: dict[str, str]) -> int:
+def start(folder: ClusterFolder, what: str, env: dict[str, str], lock: int | None = None) -> int:
     log_file = folder.path / f"{what}.log"
+    words = [str(folder.path)] if lock is None else [str(folder.path), str(lock)]
     with log_file.open("ab") as log:
         process = subprocess.Popen(
-            [*python_module(f"shunter.drivers.cluster.{what}"), str(folder.path)],
+            [*python_module(f"shunter.drivers.cluster.{what}"), *words],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/", env=env,
+            pass_fds=() if lock is None else (lock,),
         )  # fmt: skip
     threading.Thread(target=process.wait, daemon=True).start()
     return process.pid
 
 
 @contextlib.contextmanager
-def hold(folder: ClusterFolder) -> Iterator[bool]:
-    """Hold the keeper's lock; False when a keeper has it. The kernel lets go of it when we die."""
+def hold(folder: ClusterFolder, given: int | None = None) -> Iterator[int | None]:
+    """Hold the keeper's lock; None when a keeper has it. The kernel lets go of it when all who have it are dead.
+
+    `given`: the lock as whoever started us held it.
+    """
+    if given is not None:
+        os.set_inheritable(given, False)  # what we start must not seem to be a keeper
+    fd = _lock(folder) if given is None else given
+    try:
+        yield fd
+    finally:
+        if fd is not None:
+            os.close(fd)
+
+
+def _lock(folder: ClusterFolder) -> int | None:
     try:
         fd = os.open(folder.path / "keeper.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except FileNotFoundError:
-        yield False  # the cluster is deleted: there is nothing to keep
-        return
+        return None  # the cluster is deleted: there is nothing to keep
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-            return
-        yield True
-    finally:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return fd
+    except OSError:
         os.close(fd)
+        return None
 
 
 def changed_at(path: Path) -> float:
