@@ -69,7 +69,7 @@ class HeadLine:
         async with self._lock:
             record = contract.read_json(str(self.folder.path / "head.json"))
             if record and is_process(record):
-                os.kill(record["pid"], signal.SIGTERM)
+                _send(record["pid"], signal.SIGTERM)
                 until = time.monotonic() + STOP_SECONDS
                 while is_process(record) and time.monotonic() < until:
                     await asyncio.sleep(0.05)
@@ -109,14 +109,19 @@ class HeadLine:
                 await asyncio.sleep(0.05)
         self.failures += 1
         if contract.is_alive(pid, start):
-            os.kill(pid, signal.SIGKILL)
+            _send(pid, signal.SIGKILL)
         return False
 
     def _kill_rest(self, record: dict[str, Any] | None) -> None:
         """Parts of a head that was killed: they would hold its port and its store."""
         if record and record.get("boot") == contract.boot_id():
             for pid in session_members(int(record["pid"])):
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except OSError:
-                    pass
+                _send(pid, signal.SIGKILL)
+
+
+def _send(pid: int, number: int) -> None:
+    """It may end by itself in the moment before: a keeper must not stumble over that halfway through."""
+    try:
+        os.kill(pid, number)
+    except OSError:
+        pass
