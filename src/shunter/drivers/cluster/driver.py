@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import sys
@@ -42,6 +43,8 @@ from shunter.errors import DriverError, ShunterError, UsageError
 from shunter.model.compute import Compute
 from shunter.model.run import Outcome
 from shunter.node import contract
+
+log = logging.getLogger("shunter.cluster")
 
 #: How often the ways to nodes that are gone are looked for.
 LET_GO_SECONDS = 2.0
@@ -281,8 +284,9 @@ class ClusterDriver:
         gang = self.folder.gang(gang_id)
         name = self._node_of(handle)
         if not name:
-            if gang is None:
-                return Absent()
+            if gang is None:  # the keeper that is to write it down may only be coming up
+                asked = gang_id in self._in_flight
+                return Provisioning(f"{self.compute.name} is being woken.", time.time()) if asked else Absent()
             if gang["state"] == FAILED:
                 return Gone(gang["why"], started=False)
             if gang["state"] == CANCELED:
@@ -362,22 +366,29 @@ class ClusterDriver:
         """Of the ways to nodes that are gone, once nothing there has anything to say any more."""
         while True:
             await asyncio.sleep(LET_GO_SECONDS)
-            records = self.folder.all_nodes()
-            places = {name: self.pool.place_of(self.folder, name) for name in records}
-            wanted = {places[n] for n, r in records.items() if "ended_at" not in r}
-            left = {places[n] for n, r in records.items() if "ended_at" in r and n not in self._quiet}
-            for place in (left | set(self._nodes)) - wanted:
-                name = next((n for n in records if places[n] == place), "")
-                try:
-                    over = not name or await self.pool.is_quiet(self._node(name))
-                except ShunterError:
-                    continue  # it does not answer: tried for as long as anybody remembers the node
-                if over:
-                    self._quiet.update(n for n in records if places[n] == place and "ended_at" in records[n])
-                    if place in self._nodes:
-                        await self._nodes.pop(place).close()
-            if not self._nodes and not left:
-                return
+            try:
+                if not await self._let_some_go():
+                    return
+            except (LookupError, OSError):  # a folder that is just taken away, a machine that is no longer named
+                log.exception("%s: the ways to its nodes could not be looked through; trying again", self.compute.name)
+
+    async def _let_some_go(self) -> bool:
+        """Whether there are any left."""
+        records = self.folder.all_nodes()
+        places = {name: self.pool.place_of(self.folder, name) for name in records}
+        wanted = {places[n] for n, r in records.items() if "ended_at" not in r}
+        left = {places[n] for n, r in records.items() if "ended_at" in r and n not in self._quiet}
+        for place in (left | set(self._nodes)) - wanted:
+            name = next((n for n in records if places[n] == place), "")
+            try:
+                over = not name or await self.pool.is_quiet(self._node(name))
+            except ShunterError:
+                continue  # it does not answer: tried for as long as anybody remembers the node
+            if over:
+                self._quiet.update(n for n in records if places[n] == place and "ended_at" in records[n])
+                if place in self._nodes:
+                    await self._nodes.pop(place).close()
+        return bool(self._nodes or left)
 
     async def _close_nodes(self) -> None:
         if self._letting_go is not None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shunter.drivers.ssh.config import SshConfig
-from shunter.errors import UsageError
+from shunter.errors import TargetUnreachable, UsageError
 from shunter.home import HomeFolder
 
 if TYPE_CHECKING:
@@ -55,13 +55,18 @@ def machine_root(home: Path, workspace: str, cluster: str, config: SshConfig) ->
 async def connect(
     config: SshConfig, name: str, root: str
 ) -> tuple[asyncssh.SSHClientConnection, AgentSession]:
-    """A login, and an agent below `root` there. Raises what the login raises."""
+    """A login, and an agent below `root` there. Raises what the login raises, and nothing that only asyncssh knows."""
+    import asyncssh
+
     from shunter.drivers.ssh.login import log_in
     from shunter.drivers.ssh.session import AgentSession
 
     connection, _ = await log_in(config, name)
     try:
         session = await AgentSession.start(connection, name, root, config.python, config.connect_timeout_seconds)
+    except (asyncssh.Error, OSError) as error:
+        connection.abort()
+        raise TargetUnreachable(f"{name}: the connection was lost while it was being set up ({error}).") from error
     except BaseException:
         connection.abort()
         raise

@@ -145,6 +145,8 @@ class Link:
         self._error, self._tries = None, 0
         self._say_up()
         session.on_lost = lambda: self._on_lost(session)
+        if not session.is_open:
+            self._on_lost(session)  # it fell before we listened: whoever keeps it would wait for that for ever
         return session
 
     async def _open_tunnel(self, connection: asyncssh.SSHClientConnection) -> str | None:
