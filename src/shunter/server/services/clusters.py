@@ -166,8 +166,9 @@ class Clusters:
         try:
             await driver.start()
             await self._call(self._set_state, workspace, name, SUCCEEDED, "")
-        except ShunterError as error:
-            await self._call(self._set_state, workspace, name, FAILED, error.message)
+        except (ShunterError, OSError) as error:
+            words = error.message if isinstance(error, ShunterError) else str(error)
+            await self._call(self._set_state, workspace, name, FAILED, words)
         self.parts.dispatch.queue_changed(workspace, name)
 
     async def _delete(self, workspace: str, name: str) -> None:
@@ -195,7 +196,7 @@ class Clusters:
     async def _resume_one(self, compute: Compute) -> None:
         only = compute.config.get("only_run")
         if compute.state == DELETING or (only and await self._call(self._is_over, str(only))):
-            await self._delete(compute.workspace, compute.name)
+            self._do(self._delete(compute.workspace, compute.name))  # one that takes long keeps no other waiting
         elif compute.state == CREATING or compute.config.get("min_nodes"):
             self.begin(compute)
 
