@@ -117,7 +117,7 @@ def test_the_server_away_for_a_while_loses_nothing(house: House, tmp_path: Path)
     wait_until(lambda: not house.scripts(), what="the script's end without a server")
     assert house.server is None
     run.workspace.client = connect()
-    assert run.wait(timeout_seconds=60).data["status"] == "Completed"
+    assert run.wait(timeout_seconds=120).data["status"] == "Completed"
     assert run.logs() == "on\ndone\n"
 
 
@@ -158,8 +158,8 @@ def test_a_run_that_can_never_be_launched_is_over_and_says_why(house: House, tmp
             [file] = house.home.rglob(f"{pack}.pack")
             file.unlink()
     gate.touch()
-    assert first.wait(timeout_seconds=30).data["status"] == "Completed"
-    assert run.wait(timeout_seconds=30).data["status"] == "Failed"
+    assert first.wait(timeout_seconds=120).data["status"] == "Completed"
+    assert run.wait(timeout_seconds=120).data["status"] == "Failed"
     assert run.error is not None
     assert "lacks the contents of train.py" in run.error["message"]
     assert run.error["hint"].startswith("Submit from the source folder again")
@@ -199,12 +199,12 @@ def test_a_full_disk_is_said_and_nothing_is_half_done(where: str, house: House, 
         filler.write_bytes(b"z" * (980 << 10))
         run = ws.submit("train.py", source_directory=write(tmp_path / "src", code))
         if where == "node":
-            run.wait(timeout_seconds=60)
+            run.wait(timeout_seconds=120)
             assert run.data["status"] == "Failed"
             assert run.error is not None
             assert "full" in run.error["message"] or "No space" in run.error["message"]
         else:
-            wait_until(lambda: not house.scripts() and run.status in ("Running", "Finalizing", "Starting"), 30)
+            wait_until(lambda: not house.scripts() and run.status in ("Running", "Finalizing", "Starting"), 60)
             filler.unlink()
             run.wait(timeout_seconds=90)
             assert run.data["status"] == "Completed"

@@ -62,7 +62,10 @@ class ClusterHouse:
         for session in sessions:
             end(session_members(session), signal.SIGKILL)
         for lock in self.folder.nodes.glob("*/parent.lock"):
-            pid, started = (int(word) for word in lock.read_text().split())
+            try:
+                pid, started = (int(word) for word in lock.read_text().split())
+            except (OSError, ValueError):
+                continue  # one that has just begun: it finds its folder gone
             if contract.is_alive(pid, started):
                 end([pid])
         end([c.launcher[0] for c in self.claims() if c.launcher and c.launcher_alive()], signal.SIGKILL)

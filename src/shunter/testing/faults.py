@@ -18,6 +18,7 @@ from pathlib import Path
 
 from shunter.errors import ShunterError
 from shunter.node import contract
+from shunter.node.silence import STOPPED, state_of
 from shunter.sdk.connect import connect
 from shunter.sdk.run import Run
 from shunter.sdk.workspace import Workspace
@@ -130,13 +131,11 @@ class Batch:
             run.refresh()
             words = f"seed {self.seed}: {run.id[:8]} {run.data['status']} ({run.data['reason']})"
             self._promise(started[run.id] <= 1, f"{words}: it was started {started[run.id]} times")
-            wanted = "Completed" if self.codes[run.id] == 0 else "Failed"
             if run.id in lost:
-                # One that had said its last word may have ended by itself a moment before it was killed.
-                told = run.data["status"] in ("Failed", wanted if ended[run.id] else "Failed")
-                self._promise(told, f"{words}: it was killed")
+                self._promise(run.data["status"] == "Failed", f"{words}: it was killed")
                 continue
             self._promise(ended[run.id] == 1, f"{words}: it ended {ended[run.id]} times")
+            wanted = "Completed" if self.codes[run.id] == 0 else "Failed"
             self._promise(run.data["status"] == wanted, f"{words}: it ended with {self.codes[run.id]}")
             self._promise(run.exit_code == self.codes[run.id], f"{words}: exit code {run.exit_code}")
             self._promise(run.logs() == WHOLE, f"{words}: its log is not whole: {run.logs()!r}")
@@ -218,10 +217,17 @@ def _kill(house: House, what: str) -> set[str]:
     if what in ("script", "all"):
         for pid in house.scripts():
             run_id = _run_of(pid)
-            if run_id:
+            if run_id and _is_caught(pid):
                 send(pid, signal.SIGKILL)
                 lost.add(run_id)
     return lost
+
+
+def _is_caught(pid: int) -> bool:
+    """Stopped, so that it cannot end by itself before it is killed."""
+    send(pid, signal.SIGSTOP)
+    wait_until(lambda: state_of(pid) == STOPPED or not contract.start_time(pid), 60, "its stop or its end")
+    return bool(contract.start_time(pid))
 
 
 def _unseen(house: House) -> set[str]:
@@ -229,7 +235,8 @@ def _unseen(house: House) -> set[str]:
     found = set()
     for folder in (house.home / "node" / contract.LAUNCHES).iterdir():
         claim = contract.Claim.read(str(folder))
-        if claim is not None and claim.starting and not (folder / "outcome").exists():
+        seen = any((folder / word).exists() for word in ("outcome", "exit"))
+        if claim is not None and claim.starting and not seen:
             wait_until(lambda c=claim: not c.script_alive(), 60, "the script's end")  # type: ignore[misc]
             found.add(folder.name.split(".")[0])
     return found

@@ -110,7 +110,7 @@ def send(pid: int, how: signal.Signals) -> None:
         pass
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 30.0, what: str = "it") -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 60.0, what: str = "it") -> None:
     """Wait for a condition, never for a while."""
     until = time.monotonic() + seconds
     while not condition():
