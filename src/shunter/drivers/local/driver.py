@@ -144,13 +144,18 @@ class LocalDriver:
             return await self._open()
         except OSError:
             self._start_parent()
-        until = time.monotonic() + PARENT_START_SECONDS
+        again = time.monotonic()
+        until = again + PARENT_START_SECONDS
         while True:
             try:
                 return await self._open()
             except OSError:
-                if time.monotonic() > until:
+                now = time.monotonic()
+                if now > until:
                     raise
+                if now > again + 0.5 and self._parent is not None and self._parent.poll() is not None:
+                    self._start_parent()  # one that was just ending stood in its way
+                    again = now
                 await asyncio.sleep(0.01)
 
     async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
