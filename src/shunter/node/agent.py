@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 ENDPOINT = "endpoint.json"
 MOST_FETCH_BYTES = 4 << 20
-END_SECONDS = 5.0
+END_SECONDS = 15.0
 LATER = None  # type: Optional[Answer]
 
 
