@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -96,6 +97,8 @@ def append(path: Path, offset: int, data: bytes) -> int:
     """Add to a file what it does not hold yet; a gap is not filled. Returns its size."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     try:
+        # What we fetch ourselves and what a launcher that was only slow still sends may be the same bytes at the same time.
+        fcntl.flock(fd, fcntl.LOCK_EX)
         held = os.fstat(fd).st_size
         if offset > held:
             return held
