@@ -42,7 +42,8 @@ def test_a_gang_runs_on_two_nodes_and_sees_nothing_of_ray(ws: Workspace, cpu: Co
     assert [words[0] for words in said] == ["0", "1"]
     assert said[0][1] != said[1][1]
     assert [words[2] for words in said] == ["[]", "[]"]
-    assert cpu.show()["node_counts"] == dict.fromkeys(cpu.show()["node_counts"], 0) | {"idle": 2}
+    idle = dict.fromkeys(cpu.show()["node_counts"], 0) | {"idle": 2}
+    wait_until(lambda: cpu.show()["node_counts"] == idle, 60, f"two idle nodes and no other: {cpu.show()['node_counts']}")
 
 
 def test_its_nodes_are_listed_for_people(ws: Workspace, cpu: Compute, source: Path) -> None:
@@ -51,7 +52,7 @@ def test_its_nodes_are_listed_for_people(ws: Workspace, cpu: Compute, source: Pa
     shown = subprocess.run([sys.executable, "-m", "shunter.cli", "compute", "nodes", "cpu"], env=env, capture_output=True,
                            text=True, check=True).stdout.splitlines()  # fmt: skip
     assert shown[0].split()[:2] == ["NODE", "STATE"]
-    assert {line.split()[1] for line in shown[1:]} <= {"idle", "running"}
+    assert {line.split()[1] for line in shown[1:]} <= {"idle", "running", "leaving"}, "one may have been idle for long"
     assert all(" ago" in line for line in shown[1:])
 
 
@@ -69,7 +70,7 @@ def test_a_gang_waits_until_it_can_start_whole(ws: Workspace, cpu: Compute, sour
     one = submit(ws, source, LEDGER, tmp_path / "one", tmp_path / "gate")
     wait_until(lambda: lines(tmp_path / "one"), WAIT, "the run on one node")
     both = submit(ws, source, LEDGER, tmp_path / "both", tmp_path / "gate", node_count=2)
-    wait_until(lambda: "2 of them are free; it needs 4" in " ".join(both.why()["reasons"]), 30, "what it waits for")
+    wait_until(lambda: "2 of them are free; it needs 4" in " ".join(both.why()["reasons"]), 60, "what it waits for")
     assert both.refresh().data["status"] == "Queued"
     assert not lines(tmp_path / "both"), "no half of it has begun, though a node is free"
     (tmp_path / "gate").touch()
@@ -87,10 +88,10 @@ def test_a_script_has_the_ray_that_it_brings(ws: Workspace, cpu: Compute, source
 def test_nobody_talks_to_its_ray_without_the_token(ws: Workspace, cpu: Compute, source: Path, house: ClusterHouse) -> None:
     submit(ws, source, "").wait(timeout_seconds=WAIT)
     place = house.folder.place()
-    code = f"from ray._raylet import GcsClient\nprint(len(GcsClient(address={place.gcs!r}).get_all_node_info(timeout=5)))"
+    code = f"from ray._raylet import GcsClient\nprint(len(GcsClient(address={place.gcs!r}).get_all_node_info(timeout=30)))"
     clean = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | {"HOME": str(source)}
     with_token = clean | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": place.token_file}
-    asked = [subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60, check=False)
+    asked = [subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120, check=False)
              for env in (with_token, clean)]  # fmt: skip
     assert asked[0].returncode == 0, asked[0].stderr
     assert asked[1].returncode != 0, asked[1].stdout
@@ -102,12 +103,16 @@ def test_a_raylet_that_dies_while_the_head_starts_costs_seconds(ws: Workspace, h
     """Ray itself would wait for it for two minutes."""
     ws.compute.create("young", kind="cluster", vm_size="Standard_A1_v2", max_nodes=1)
     young = ClusterHouse(ClusterFolder(home / "clusters" / "default.young"))
-    run = submit(ws, source, "print('up')", target="young")
-    wait_until(lambda: young.head and young.part(young.head, "raylet/raylet"), WAIT, "a raylet")
-    assert young.head
-    os.kill(young.part(young.head, "raylet/raylet")[0], signal.SIGKILL)
-    assert run.wait(timeout_seconds=90).data["status"] == "Completed"
-    ws.compute.get("young").delete()
+    try:
+        run = submit(ws, source, "print('up')", target="young")
+        wait_until(lambda: young.head and young.part(young.head, "raylet/raylet"), WAIT, "a raylet")
+        head = young.head
+        assert head
+        os.kill(young.part(head, "raylet/raylet")[0], signal.SIGKILL)
+        wait_until(lambda: young.head != head, 60, "the end of a head without it")
+        assert run.wait(timeout_seconds=WAIT).data["status"] == "Completed"
+    finally:
+        ws.compute.get("young").delete(force=True)  # later tests look for what is left of all clusters
 
 
 def test_the_heads_death_ends_nothing(ws: Workspace, source: Path, house: ClusterHouse, tmp_path: Path) -> None:
@@ -210,9 +215,9 @@ def test_resized_and_idle_it_goes_to_zero_with_its_head(
     submit(ws, source, "").wait(timeout_seconds=WAIT)
     cpu.update(idle_seconds_before_scaledown=2)
     assert cpu.show()["config"]["idle_seconds_before_scaledown"] == 2
-    wait_until(lambda: not house.nodes(), 60, "the last node's end")
-    wait_until(lambda: house.head is None and house.keeper is None, 60, "the head's end")
-    assert not own_processes(home, "ray")
+    wait_until(lambda: not house.nodes(), WAIT, "the last node's end")
+    wait_until(lambda: house.head is None and house.keeper is None, WAIT, "the head's end")
+    wait_until(lambda: not own_processes(home, "ray"), 60, "the end of Ray's processes")
     assert sum(cpu.show()["node_counts"][s] for s in ("idle", "running", "preparing")) == 0
 
 
@@ -226,4 +231,4 @@ def test_cancel_while_its_nodes_come_up(ws: Workspace, cpu: Compute, source: Pat
 def test_deleted_nothing_is_left(ws: Workspace, home: Path, cpu: Compute, house: ClusterHouse) -> None:
     cpu.delete()
     assert not house.folder.path.exists()
-    wait_until(lambda: not own_processes(home, "cluster"), 30, "the end of its processes")
+    wait_until(lambda: not own_processes(home, "cluster"), 60, "the end of its processes")

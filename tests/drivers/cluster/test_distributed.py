@@ -97,10 +97,25 @@ def test_workers_of_tensorflow_find_the_same_list_on_every_node(ws: Workspace, c
     assert len(set(said[0]["cluster"]["worker"])) == 2
 
 
-def test_a_rank_on_another_node_that_falls_silent_is_named(ws: Workspace, cpu: Compute, source: Path) -> None:
-    code = "import os, time\nprint('step 1')\ntime.sleep(0.6 * (os.environ['RANK'] == '0'))\nprint('waiting')\ntime.sleep(600)"
-    (source / "train.py").write_text(code)
-    run = ws.submit("train.py", source_directory=source, target="cpu", node_count=2, max_silence_seconds=3, grace_seconds=1)
+#: Rank 1 says its last word first, however late its node starts it.
+FALLS_SILENT = """
+import os, sys, time
+print("step 1")
+while os.environ["RANK"] == "0" and not os.path.exists(sys.argv[1]):
+    time.sleep(0.05)
+time.sleep(0.6 * (os.environ["RANK"] == "0"))
+print("waiting")
+open(sys.argv[1], "w").close()
+time.sleep(600)
+"""
+
+
+def test_a_rank_on_another_node_that_falls_silent_is_named(
+    ws: Workspace, cpu: Compute, source: Path, tmp_path: Path
+) -> None:
+    (source / "train.py").write_text(FALLS_SILENT)
+    asked: dict[str, Any] = {"node_count": 2, "max_silence_seconds": 8, "grace_seconds": 1}
+    run = ws.submit("train.py", source_directory=source, arguments=[tmp_path / "waits"], target="cpu", **asked)
     run.wait(timeout_seconds=WAIT)
     assert run.data["status"] == "Failed"
     assert "Rank 1 has said nothing for" in run.data["reason"]

@@ -100,7 +100,7 @@ def test_one_ranks_failure_ends_the_containers_of_all_nodes(
     run.wait(timeout_seconds=WAIT)
     assert run.data["status"] == "Failed"
     assert "out of salt" in run.data["reason"]
-    wait_until(lambda: not containers_of(engine, run.id), 30, "the end of its containers")
+    wait_until(lambda: not containers_of(engine, run.id), 60, "the end of its containers")
 
 
 def test_without_mpirun_in_the_image_the_run_says_so(ws: Workspace, cpu: Compute, source: Path) -> None:

@@ -41,8 +41,8 @@ def test_made_for_one_run_and_deleted_after_it_though_the_server_dies(
     wait_until(lambda: not made.nodes() and made.head is None, WAIT, "its end without a server")
     run.workspace.client = ws.client = connect()
     assert run.wait(timeout_seconds=WAIT).data["status"] == "Completed"
-    wait_until(lambda: name not in {c.name for c in ws.compute.list()}, 60, "the target's end")
-    wait_until(lambda: not made.folder.path.exists(), 60, "its folder's end")
+    wait_until(lambda: name not in {c.name for c in ws.compute.list()}, WAIT, "the target's end")
+    wait_until(lambda: not made.folder.path.exists(), WAIT, "its folder's end")
 
 
 @pytest.mark.parametrize("how", ["canceled", "refused"])
@@ -59,8 +59,8 @@ def test_made_for_a_run_that_comes_to_nothing_it_goes_too(ws: Workspace, home: P
     assert made() == [run.data["target"]]
     run.cancel()
     assert run.wait(timeout_seconds=WAIT).data["status"] == "Canceled"
-    wait_until(lambda: made() == [], 60, "the target's end")
-    wait_until(lambda: not [h for h in ClusterHouse.all(home) if "run-" in h.folder.path.name], 60, "its folder's end")
+    wait_until(lambda: made() == [], WAIT, "the target's end")
+    wait_until(lambda: not [h for h in ClusterHouse.all(home) if "run-" in h.folder.path.name], WAIT, "its folder's end")
 
 
 def test_what_a_deletion_left_half_done_goes(ws: Workspace, home: Path) -> None:

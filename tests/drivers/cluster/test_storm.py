@@ -43,6 +43,6 @@ def test_no_run_is_lost_or_run_twice_when_a_part_is_killed(storm: Storm, part: s
 def test_nothing_is_left_behind(storm: Storm, shared_home: Path) -> None:
     storm.ws.compute.get("cpu").update(idle_seconds_before_scaledown=1)
     [house] = ClusterHouse.all(shared_home)
-    wait_until(lambda: not house.nodes() and house.head is None and house.keeper is None, 60, "zero")
+    wait_until(lambda: not house.nodes() and house.head is None and house.keeper is None, WAIT, "zero")
     assert not house.scripts()
-    wait_until(lambda: not own_processes(shared_home, "ray"), 30, "the end of Ray's processes")
+    wait_until(lambda: not own_processes(shared_home, "ray"), 60, "the end of Ray's processes")
