@@ -30,10 +30,10 @@ CELLS = [
     "config = ScriptRunConfig('.', 'train.py', ['GATE'], run_config=here)\n"
     "run = Experiment(Workspace.from_config(), 'live').submit(config)",
     "details = RunDetails(run)\ndetails.show()",
-    "import time\nuntil = time.monotonic() + 30\n"
+    "import time\nuntil = time.monotonic() + 60\n"
     "while 'loss' not in details.get_widget_data()['run_metrics'] and time.monotonic() < until: time.sleep(0.1)\n"
-    "time.sleep(1.5)\nopen('GATE', 'w').close()\nrun.wait_for_completion()['status']",
-    "details._over.wait(30)",
+    "time.sleep(4)\nopen('GATE', 'w').close()\nrun.wait_for_completion()['status']",
+    "details._over.wait(60)",
 ]
 #: Runs the cells and keeps every state in which the widget was displayed.
 RUN = """

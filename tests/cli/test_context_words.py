@@ -105,7 +105,7 @@ def test_a_rerun_goes_on_from_a_checkpoint_and_gc_names_what_it_frees(
     assert "checkpoints" in shunter("gc", "--dry-run").out
     assert "Freed" in shunter("gc", "--yes").out
     assert "checkpoints" not in shunter("gc", "--dry-run", "--json").json["kinds"]
-    wait_until(lambda: told.exists() and told.read_text().endswith("}"), 20, "the word")
+    wait_until(lambda: told.exists() and told.read_text().endswith("}"), 60, "the word")
     assert json.loads(told.read_text())["status"] == "Completed"
 
 

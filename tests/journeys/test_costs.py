@@ -22,9 +22,9 @@ def test_a_price_per_hour_gives_runs_a_cost(home: Path, tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "train.py").write_text("import time; time.sleep(0.3)\n")
     ws = shunter.Workspace.from_config()
-    free = ws.submit("train.py", source_directory=tmp_path / "src").wait(timeout_seconds=60)
+    free = ws.submit("train.py", source_directory=tmp_path / "src").wait(timeout_seconds=120)
     cli("compute", "update", "local", "--price-per-hour", "3600")
-    paid = ws.submit("train.py", source_directory=tmp_path / "src").wait(timeout_seconds=60)
+    paid = ws.submit("train.py", source_directory=tmp_path / "src").wait(timeout_seconds=120)
     assert free.cost is None
     assert paid.cost is not None
     assert 0.3 <= paid.cost < 20

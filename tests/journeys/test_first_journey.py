@@ -255,7 +255,7 @@ def test_nothing_is_left_when_all_is_over(house: House, tmp_path: Path) -> None:
     ws = shunter.Workspace.from_config()
     ws.submit("train.py", source_directory=write(tmp_path / "src", "print(1)\n")).wait()
     house.end_all()
-    wait_until(lambda: house.left_over() == [], 10, "the end of every process")
+    wait_until(lambda: house.left_over() == [], 60, "the end of every process")
 
 
 

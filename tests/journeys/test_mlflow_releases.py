@@ -84,7 +84,7 @@ def test_a_database_of_a_year_ago_is_brought_up_to_date(home: Path, tmp_path: Pa
     made = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60).stdout.split()[-1]
     (tmp_path / "train.py").write_text("from shunter.run import Run\nRun.get_context().log('acc', 1.0)\n")
     ws = shunter.Workspace.from_config()
-    run = ws.submit("train.py", source_directory=tmp_path).wait(timeout_seconds=60)
+    run = ws.submit("train.py", source_directory=tmp_path).wait(timeout_seconds=120)
     import mlflow
 
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "")

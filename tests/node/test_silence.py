@@ -23,6 +23,8 @@ print("step 1", flush=True)
 if os.environ["RANK"] == "1":
     open(sys.argv[1], "w").write(str(os.getpid()))
     time.sleep(600)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.05)
 time.sleep(0.6)
 print("step 2")
 time.sleep(600)
@@ -63,13 +65,13 @@ def submit(home: Path, tmp_path: Path, **options: Any) -> Run:
 
 
 def test_a_run_that_hangs_ends_with_the_rank_that_fell_silent_first(home: Path, tmp_path: Path) -> None:
-    run = submit(home, tmp_path, max_silence_seconds=2)
+    run = submit(home, tmp_path, max_silence_seconds=5)
     begun = time.monotonic()
-    run.wait(timeout_seconds=60)
+    run.wait(timeout_seconds=120)
     assert run.data["status"] == "Failed"
     assert "Rank 1 has said nothing for" in run.data["reason"]
     assert "Its last line: step 1" in run.data["reason"]
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - begun < 100
 
 
 def test_a_stopped_rank_is_named_though_another_was_silent_before(home: Path, tmp_path: Path) -> None:
@@ -77,13 +79,13 @@ def test_a_stopped_rank_is_named_though_another_was_silent_before(home: Path, tm
     (tmp_path / "train.py").write_text(code.replace('print("step 2")', 'open(sys.argv[1] + "1", "w").write(str(os.getpid()))'))
     ws = Workspace.from_config()
     run = ws.submit(
-        "train.py", source_directory=tmp_path, arguments=[tmp_path / "pid"], processes_per_node=2, max_silence_seconds=3
+        "train.py", source_directory=tmp_path, arguments=[tmp_path / "pid"], processes_per_node=2, max_silence_seconds=6
     )
-    wait_until((tmp_path / "pid1").exists, 30, "rank 1")
-    wait_until((tmp_path / "pid1").read_text, 30, "its pid")
+    wait_until((tmp_path / "pid1").exists, 60, "rank 1")
+    wait_until((tmp_path / "pid1").read_text, 60, "its pid")
     pid = int((tmp_path / "pid1").read_text())
     os.kill(pid, signal.SIGSTOP)
-    run.wait(timeout_seconds=60)
+    run.wait(timeout_seconds=120)
     assert "Rank 1 has said nothing for" in run.data["reason"]
     assert "its process is stopped" in run.data["reason"]
     assert not contract.start_time(pid)
@@ -98,7 +100,7 @@ def test_ranks_of_other_nodes_are_heard_and_strangers_are_not() -> None:
     try:
         for rank, teller in enumerate(tellers):
             teller.tell([{"rank": rank, "silent": 1.0, "state": "", "last": "hello"}])
-        wait_until(lambda: 1 in hearing.reports, 10, "the report")
+        wait_until(lambda: 1 in hearing.reports, 60, "the report")
         assert set(hearing.reports) == {1}
     finally:
         for teller in tellers:
@@ -123,7 +125,7 @@ def test_a_port_that_somebody_else_holds_neither_hides_silence_nor_makes_it_up()
             teller.tell(told[1:])
             return 1 in far.reports
 
-        wait_until(is_heard, 10, "the report once the port is free")
+        wait_until(is_heard, 60, "the report once the port is free")
         assert "Rank 0 has said nothing" in far.verdict()
     finally:
         teller.close()

@@ -78,7 +78,7 @@ class Machine:
                  "--propagation", "private", "bash", str(script)],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
             )  # fmt: skip
-        until = time.monotonic() + 15
+        until = time.monotonic() + 60
         while True:
             try:
                 socket.create_connection((self.address, 22), 1).close()

@@ -10,7 +10,7 @@ import sys
 import time
 
 
-def at_a_terminal(words: list[str], answers: list[tuple[bytes, bytes]], seconds: float = 60) -> tuple[int, str]:
+def at_a_terminal(words: list[str], answers: list[tuple[bytes, bytes]], seconds: float = 120) -> tuple[int, str]:
     """Run the command line at a terminal, answer each question once it is asked; its exit code and all it showed."""
     pid, terminal = pty.fork()
     if pid == 0:

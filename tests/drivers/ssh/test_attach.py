@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,7 @@ def test_an_attach_logs_in_once_and_that_connection_is_used_from_then_on(
     fresh = make_machine()
     made, _ = attach(ws, "once", fresh)
     (tmp_path / "train.py").write_text("print('hello')\n")
-    assert ws.submit("train.py", source_directory=tmp_path, target="once").wait(timeout_seconds=60).logs() == "hello\n"
+    assert ws.submit("train.py", source_directory=tmp_path, target="once").wait(timeout_seconds=120).logs() == "hello\n"
     said = (fresh.folder / "init.log").read_text()
     assert said.count("Accepted publickey") == 1, said
     made.detach()
@@ -247,9 +248,10 @@ def test_a_machine_that_cannot_be_used_says_why(
 def test_a_machine_with_a_whim_is_used_all_the_same(
     ws: shunter.Workspace, make_machine: Any, machine_options: dict[str, Any], tmp_path: Path
 ) -> None:
-    made, _ = attach(ws, "whim", make_machine(**machine_options))
+    name = "whim-" + secrets.token_hex(3)  # its own: one that failed must not stand in the way of the next
+    made, _ = attach(ws, name, make_machine(**machine_options))
     (tmp_path / "train.py").write_text("print('hello')\nopen('outputs/a', 'w').write('b')\n")
-    run = ws.submit("train.py", source_directory=tmp_path, target="whim").wait(timeout_seconds=60)
+    run = ws.submit("train.py", source_directory=tmp_path, target=name).wait(timeout_seconds=120)
     assert (run.status, run.logs()) == ("Completed", "hello\n")
     assert [f["path"] for f in run.files()] == ["outputs/a"]
     made.detach()
@@ -277,7 +279,7 @@ def test_detach_leaves_nothing_on_the_machine(ws: shunter.Workspace, make_machin
     lent = make_machine()
     made, _ = attach(ws, "lent", lent)
     (tmp_path / "train.py").write_text("print('hello')\n")
-    ws.submit("train.py", source_directory=tmp_path, target="lent").wait(timeout_seconds=60)
+    ws.submit("train.py", source_directory=tmp_path, target="lent").wait(timeout_seconds=120)
     assert (lent.home / ".shunter-node").exists()
     made.detach()
     assert not (lent.home / ".shunter-node").exists()

@@ -108,12 +108,12 @@ def test_a_shell_opens_in_the_folder_and_environment_of_a_run(
         target="vm1",
         environment_variables={"MINE": "yes"},
     )
-    wait_until(lambda: "on" in run.logs(), 30, "the first line")
+    wait_until(lambda: "on" in run.logs(), 60, "the first line")
     pid, terminal = pty.fork()
     if pid == 0:
         os.execv(sys.executable, [sys.executable, "-m", "shunter.cli", "run", "shell", run.id])
     try:
-        said = talk(terminal, [b"echo $MINE-$SHUNTER_RUN_ID; pwd\n", b"exit\n"], 30)
+        said = talk(terminal, [b"echo $MINE-$SHUNTER_RUN_ID; pwd\n", b"exit\n"], 120)
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
@@ -121,7 +121,7 @@ def test_a_shell_opens_in_the_folder_and_environment_of_a_run(
     assert f"yes-{run.id}".encode() in said, said
     assert f"launches/{run.id}.1.0/work".encode() in said
     (shared / "gate").touch()
-    assert run.wait(timeout_seconds=30).status == "Completed"
+    assert run.wait(timeout_seconds=120).status == "Completed"
     done = cli("run", "shell", run.id)
     assert done.returncode != 0
     assert "nothing to open a shell in" in done.stderr
@@ -134,13 +134,13 @@ def test_a_machine_that_allows_one_session_says_why_there_is_no_shell(
     ws.compute.create("narrow", "ssh", **narrow.options())
     (tmp_path / "train.py").write_text(GATED)
     run = ws.submit("train.py", source_directory=tmp_path, arguments=[shared / "gate"], target="narrow")
-    wait_until(lambda: "on" in run.logs(), 30, "the first line")
+    wait_until(lambda: "on" in run.logs(), 60, "the first line")
     code, shown = at_a_terminal(["run", "shell", run.id], [])
     assert code != 0
     assert "allows no second session" in shown
     assert "MaxSessions" in shown
     (shared / "gate").touch()
-    assert run.wait(timeout_seconds=30).status == "Completed"
+    assert run.wait(timeout_seconds=120).status == "Completed"
 
 
 def test_a_target_shows_its_load_and_a_run_what_it_ran_with(
@@ -153,7 +153,7 @@ def test_a_target_shows_its_load_and_a_run_what_it_ran_with(
     assert done.returncode == 0, done.stdout + done.stderr
     (tmp_path / "train.py").write_text(GATED)
     run = ws.submit("train.py", source_directory=tmp_path, arguments=[shared / "gate"], target="shown")
-    wait_until(lambda: "on" in run.logs(), 30, "the first line")
+    wait_until(lambda: "on" in run.logs(), 60, "the first line")
     for command in ("show", "probe"):
         shown = cli("compute", command, "shown").stdout
         assert f"known-hosts-file {machine.folder}/known_hosts" in shown
@@ -162,6 +162,6 @@ def test_a_target_shows_its_load_and_a_run_what_it_ran_with(
         assert f"{run.id[:8]} {run.name} Running since" in shown
         assert "of memory and" in shown
     (shared / "gate").touch()
-    run.wait(timeout_seconds=30)
+    run.wait(timeout_seconds=120)
     assert "/python3, Python 3." in cli("run", "show", run.id).stdout
     ws.compute.get("shown").detach()

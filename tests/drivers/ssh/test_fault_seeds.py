@@ -20,7 +20,7 @@ WAYS = {"tunnel": "auto", "session": "never"}
 @pytest.fixture(scope="module")
 def targets(ws: shunter.Workspace, machine: Machine) -> list[str]:
     for name, forwarding in WAYS.items():
-        ws.compute.create(name, "ssh", slots=4, connect_timeout_seconds=5, **machine.options(forwarding=forwarding))
+        ws.compute.create(name, "ssh", slots=4, connect_timeout_seconds=10, **machine.options(forwarding=forwarding))
     return list(WAYS)
 
 

@@ -21,7 +21,7 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A real ssh-agent; its socket."""
     path = tmp_path / "agent"
     process = subprocess.Popen(["ssh-agent", "-D", "-a", path], stdout=subprocess.DEVNULL)
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while not path.exists() and time.monotonic() < until:
         time.sleep(0.01)
     monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
@@ -45,7 +45,7 @@ def test_the_keys_of_an_agent_log_in_and_stay_there(
     assert not {"private_key", "private_key_file", "password"} & set(made.data["config"])
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "train.py").write_text("print('hello')\n")
-    run = ws.submit("train.py", source_directory=tmp_path / "src", target="by-agent").wait(timeout_seconds=60)
+    run = ws.submit("train.py", source_directory=tmp_path / "src", target="by-agent").wait(timeout_seconds=120)
     assert run.logs() == "hello\n"
     made.detach()
 

@@ -45,7 +45,7 @@ def test_a_machine_with_python_3_8_does_all_that_others_do(
     (tmp_path / "src" / "train.py").write_text(TRAIN)
     (tmp_path / "d.txt").write_text("data")
     run = ws.submit("train.py", source_directory=tmp_path / "src", target="old", inputs={"d": str(tmp_path / "d.txt")})
-    run.wait(timeout_seconds=60)
+    run.wait(timeout_seconds=120)
     assert run.status == "Completed", (run.logs(), run.error)
     assert run.logs() == "(3, 8) data\n"
     assert run.metrics()["loss"] == 0.5

@@ -29,5 +29,5 @@ def test_a_name_of_the_ssh_config_is_enough(
     assert [s["message"] for s in steps if s["check"] == "name"] == [f"{machine.address} is {machine.address}."]
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "train.py").write_text("print('hello')\n")
-    run = ws.submit("train.py", source_directory=tmp_path / "src", target="far").wait(timeout_seconds=60)
+    run = ws.submit("train.py", source_directory=tmp_path / "src", target="far").wait(timeout_seconds=120)
     assert run.logs() == "hello\n"

@@ -185,7 +185,7 @@ def test_an_index_that_hangs_or_fails_is_said_in_time(node: Node, mood: str, mon
         began = time.monotonic()
         with pytest.raises(Unavailable) as caught:
             node.prepare(spec)
-        assert time.monotonic() - began < 40
+        assert time.monotonic() - began < 100
         index.mood = ""
     assert caught.value.code == "package_index_unreachable"
     assert "127.0.0.1" in caught.value.message
@@ -320,7 +320,7 @@ def test_a_full_disk_is_said_and_leaves_nothing_half(node: Node) -> None:
     assert "nothing left" in said
 
 
-def _until(condition: object, seconds: float = 30.0) -> None:
+def _until(condition: object, seconds: float = 60.0) -> None:
     until = time.monotonic() + seconds
     while not condition():  # type: ignore[operator]
         assert time.monotonic() < until, "it did not happen in time"

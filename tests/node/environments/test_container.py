@@ -251,7 +251,7 @@ def api(engine: str, tmp_path: Path) -> Iterator[str]:
         return
     path = tmp_path / "engine.sock"
     service = subprocess.Popen([engine, "system", "service", "--time=0", f"unix://{path}"], stderr=subprocess.DEVNULL)
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while not path.exists():
         assert time.monotonic() < until, "podman did not serve its socket"
         time.sleep(0.02)
@@ -288,7 +288,7 @@ def test_a_killed_container_leaves_nothing(node: Node, engine: str) -> None:
     child.kill()
     child.wait()
     prepared.wrap.ended(9)
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while os.path.exists(f"/proc/{inside}") and time.monotonic() < until:
         time.sleep(0.02)
     assert not os.path.exists(f"/proc/{inside}")

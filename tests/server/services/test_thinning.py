@@ -38,10 +38,10 @@ def test_nan_does_not_disturb_thinning() -> None:
 
 def test_a_million_points_of_twenty_metrics_are_thinned_in_time() -> None:
     given = points([float(i % 977) for i in range(50_000)])
-    begun = time.perf_counter()
+    begun = time.process_time()
     for _ in range(20):
         thin(given, 1000)
-    assert time.perf_counter() - begun < 3.0
+    assert time.process_time() - begun < 3.0
 
 
 def test_what_json_has_no_number_for_travels_by_name() -> None:
