@@ -95,6 +95,16 @@ def is_done(folder):
     return os.path.exists(os.path.join(folder, "done"))
 
 
+def give_up(folder, why):
+    # type: (str, str) -> bool
+    """Take a launch that nobody took, so that nobody ever does, and say that it was lost. False when somebody has it."""
+    if not contract.take(folder, "canceled"):
+        return False
+    said = {"kind": "lost", "code": "never started", "message": why, "ended_at": time.time()}
+    contract.write_whole(os.path.join(folder, "outcome"), json.dumps(said).encode(), sync=True)
+    return True
+
+
 def launch_folder(root, launch):
     # type: (str, str) -> str
     return os.path.join(root, contract.LAUNCHES, launch)

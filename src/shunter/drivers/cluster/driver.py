@@ -42,7 +42,7 @@ from shunter.drivers.cluster.ray_engine import check_version
 from shunter.errors import DriverError, ShunterError, UsageError
 from shunter.model.compute import Compute
 from shunter.model.run import Outcome
-from shunter.node import contract
+from shunter.node import contract, signs
 
 log = logging.getLogger("shunter.cluster")
 
@@ -324,15 +324,21 @@ class ClusterDriver:
 
     def _sign_of_dead(self, handle: Handle, name: str, gang: Mapping[str, Any] | None) -> Sign:
         """Its node is over: the launcher writes that down itself; when it was killed too, the folder tells."""
-        folder = self.folder.node_root(name) / contract.LAUNCHES / handle["launch"]
+        root = self.folder.node_root(name)
+        folder = root / contract.LAUNCHES / handle["launch"]
+        ending = Unknown(f"Node {name} is gone; what is left of it is being ended.")
         claim = contract.Claim.read(str(folder))
+        if claim is None and folder.is_dir() and not signs.give_up(str(folder), f"Node {name} was lost before it began."):
+            return ending  # a launcher that was on its way has just taken it
+        if claim is not None and not claim.launcher_alive():
+            claim = contract.Claim.read(str(folder))  # again: how far it came before it died
         launcher = claim is not None and claim.launcher_alive()
-        script = claim is not None and claim.script_alive()
+        busy = claim is not None and (launcher or claim.script_alive() or not signs.is_settled(str(root), claim))
         outcome = contract.read_json(str(folder / "outcome"))  # after these, or one could write it and be gone in between
         if outcome is not None:
             return Ended(Outcome.from_wire(outcome), pushing=launcher)
-        if launcher or script:
-            return Unknown(f"Node {name} is gone; what is left of it is being ended.")
+        if busy:
+            return ending
         why = (gang or {}).get("why") if (gang or {}).get("state") == LOST else ""
         return Gone(
             why or f"Node {name} of {self.compute.name} was lost.", started=claim is not None and claim.starting

@@ -42,7 +42,7 @@ from shunter.drivers.cluster.lines import Answer, Request, serve
 from shunter.drivers.cluster.pools import pool_class
 from shunter.drivers.cluster.ray_engine import worker_tags
 from shunter.errors import ShunterError
-from shunter.node import contract
+from shunter.node import contract, signs
 
 TICK_SECONDS = 0.25
 RECONCILE_SECONDS = 5.0
@@ -55,7 +55,7 @@ CORPSE_SECONDS = 3600.0
 def main(arguments: list[str]) -> int:
     folder = ClusterFolder(Path(arguments[0]))
     with keeping.hold(folder, int(arguments[1]) if arguments[1:] else None) as mine:
-        if not mine:
+        if mine is None:
             return 0
         if (folder.path / "gone").exists() and folder.read() is None:
             folder.remove()  # what a deletion that was cut short left
@@ -244,16 +244,7 @@ class Keeper:
             return False
         # Placed long ago and never taken: nobody is going to. Taking it ourselves makes sure of that.
         folder.mkdir(parents=True, exist_ok=True)
-        if contract.take(str(folder), "canceled"):
-            said = {
-                "kind": "lost",
-                "code": "never started",
-                "message": "Nobody started the launcher in time.",
-                "ended_at": time.time(),
-            }
-            contract.write_whole(str(folder / "outcome"), json.dumps(said).encode(), sync=True)
-            return True
-        return False
+        return signs.give_up(str(folder), "Nobody started the launcher in time.")
 
     def _forget_when_home(self, gang: Gang, now: float) -> None:
         """The record of a gang that is over tells where its launches lie; when all is home nobody asks for that."""
