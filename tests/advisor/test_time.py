@@ -98,6 +98,18 @@ def test_a_parameter_may_be_zero() -> None:
     assert estimate.median == pytest.approx(110, rel=0.2)
 
 
+def test_runs_that_were_held_up_do_not_slow_down_what_is_foretold_beside_them() -> None:
+    def run(nodes: int, data: int, width: float) -> Probe:
+        held_up = 1.45 if width > 1 and nodes in (6, 10) else 1 + 0.01 * ((nodes + data // 100) % 3 - 1)
+        return Probe(Point(nodes, data, "MB", {"width": width}), truth(nodes, data) * width**-0.1 * held_up)
+
+    grid = [(n, d, 1.0) for n in (2, 4, 6, 8, 10, 12) for d in (1010, 1200, 1400, 1600, 1800)]
+    rare = [(n, 1000, 10.0) for n in (2, 4, 6, 8, 10)]
+    asked = Point(12, 1000, "MB", {"width": 10.0})
+    (estimate,) = predict_run_time([run(*each) for each in [*grid, *rare]], [asked])
+    assert estimate.median == pytest.approx(truth(12, 1000) * 10**-0.1, rel=0.1)
+
+
 def test_one_run_from_another_regime_does_not_spoil_the_rest() -> None:
     clean = [probe(n, d) for n in (2, 4, 8, 12) for d in (1000, 2000, 3000)]
     odd = Probe(Point(2, 4000, "MB"), truth(2, 4000) * 15)

@@ -95,8 +95,10 @@ def fit_model(
         base, slope = model.linearised(mode, z)
         total = (slope * model.sd**2) @ slope.T + offsets + noise
         surprise = np.exp(2 * logs[2]) * weights * np.linalg.solve(total, log_seconds - base)
+        # Of many points a slow one is odd; of a few, one that is fast tells as much of the noise.
+        late = np.maximum(surprise, 0.0) if len(surprise) >= ENOUGH_FOR_AN_ODD_ONE else surprise
         freedom = prior.outlier_freedom
-        grown = (freedom + surprise**2 / np.exp(2 * logs[2])) / (freedom + 1)
+        grown = (freedom + late**2 / np.exp(2 * logs[2])) / (freedom + 1)
         weights = np.maximum(floor, np.clip(grown, 0.6, 200))
     base, slope = model.linearised(mode, z)
     factor = linalg.cho_factor((slope * model.sd**2) @ slope.T + offsets + noise, lower=True, check_finite=False)
@@ -119,7 +121,8 @@ def _worst(model: Posynomial, mode: Array, z: Array, z_asked: Array, log_seconds
 def _robust_mode(model: Posynomial, z: Array, log_seconds: Array, prior: TimePrior) -> tuple[Array, Array]:
     """Parameters that a few points from another regime cannot pull away, and how much noisier those points are.
 
-    When most points are off, that is noise and not another regime: all of them then count as noisier.
+    Only slow points can be odd: short memory, a busy host or a failed task add time, nothing takes it away. When most
+    points are off, that is noise and not another regime: all of them then count as noisier.
     """
     residual = prior.residual
     usual = residual.noise**2 + residual.amplitude**2
@@ -131,7 +134,7 @@ def _robust_mode(model: Posynomial, z: Array, log_seconds: Array, prior: TimePri
             break
         variance = max(usual, (1.4826 * float(np.median(np.abs(gap)))) ** 2)
         freedom = prior.outlier_freedom
-        weights = np.clip((freedom + gap**2 / variance) / (freedom + 1), 0.8, 1e5)
+        weights = np.clip((freedom + np.maximum(gap, 0.0) ** 2 / variance) / (freedom + 1), 0.8, 1e5)
         mode = fit_mode(model, z, log_seconds, np.diag(variance * weights), mode, REWEIGHED_STEPS)
     everywhere = variance / residual.noise**2 if variance > 2 * usual else 1.0
     return mode, np.where(weights > 3, weights * variance / residual.noise**2, everywhere)
