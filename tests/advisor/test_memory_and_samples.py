@@ -121,3 +121,21 @@ def test_growth_ends_where_others_ended_on_the_same_shape_of_machine() -> None:
 def test_a_difference_between_almost_equal_sizes_is_noise() -> None:
     found = predict_peak_memory([MemorySample(1.0, 4.0), MemorySample(1.005, 4.2)], 1.1, 16.0)
     assert found.peak_gib.median == pytest.approx(4.2, rel=0.03)
+
+
+def test_pages_that_a_heap_happened_to_touch_are_not_growth_unless_more_was_asked_for() -> None:
+    touched = [MemorySample(1.0, 17.0, 32.0), MemorySample(2.5, 23.0, 32.1)]
+    needed = [MemorySample(1.0, 17.0, 26.0), MemorySample(2.5, 23.0, 32.1)]
+    plain = [MemorySample(1.0, 17.0), MemorySample(2.5, 23.0)]
+    calm, grown, unknown = (predict_peak_memory(samples, 5.0, 61.0) for samples in (touched, needed, plain))
+    assert calm.peak_gib.median < 25.0 < min(grown.peak_gib.median, unknown.peak_gib.median)
+    assert calm.reserve_gib > unknown.peak_gib.median
+
+
+def test_repetitions_are_averaged_and_the_reserve_is_above_all_of_them() -> None:
+    runs = [MemorySample(1.0, 9.0), MemorySample(2.0, 10.0), MemorySample(2.0, 14.0), MemorySample(2.0001, 10.0)]
+    found, again = predict_peak_memory(runs, 3.0, 64.0), predict_peak_memory(runs[::-1], 3.0, 64.0)
+    assert found == again
+    assert 10.0 < found.peak_gib.median < 14.0 < found.reserve_gib
+    steady = predict_peak_memory([MemorySample(1.0, 9.0), MemorySample(2.0, 14.0)], 3.0, 64.0)
+    assert found.reserve_gib / found.peak_gib.median > steady.reserve_gib / steady.peak_gib.median

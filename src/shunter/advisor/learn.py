@@ -37,7 +37,7 @@ def learn_examples(data: Path) -> Examples:
     return Examples(
         machines=tuple(scout.machine_examples(workloads, machines)),
         clusters=tuple(scout.cluster_examples(scout.read_clusters(data / "scout"), machines)),
-        memory=tuple(scout.memory_examples(workloads, machines)),
+        memory=tuple(scout.memory_examples(scout.memory_runs(workloads, machines))),
         verdicts=tuple(scout.verdict_examples(workloads, machines)),
         samples=tuple(training.read_samples(data / "trimtuner")),
         gpus=tuple(training.read_gpus(data / "gavel")),

@@ -97,12 +97,16 @@ def _sample_example(row: Mapping[str, Any]) -> SampleExample:
     )
 
 
+def _memory_example(row: Mapping[str, Any]) -> MemoryExample:
+    pairs = (tuple(row[name]) if row.get(name) else None for name in ("committed_gib", "seen_gib"))
+    sizes, peaks = tuple(row["sizes"]), tuple(row["peaks_gib"])
+    return MemoryExample(row["fingerprint"], row["group"], sizes, peaks, row["memory_gib"], row["vcpu"], *pairs)
+
+
 _READERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "machines": _machine_example,
     "clusters": lambda r: ClusterExample(r["fingerprint"], r["group"], tuple(r["numbers"])),
-    "memory": lambda r: MemoryExample(
-        r["fingerprint"], r["group"], tuple(r["sizes"]), tuple(r["peaks_gib"]), r["memory_gib"], r["vcpu"]
-    ),
+    "memory": _memory_example,
     "verdicts": lambda r: VerdictExample(
         r["fingerprint"], r["group"], tuple(r["vector"]), r["faster_up"], r["slower_down"], r.get("steady_down")
     ),

@@ -10,7 +10,7 @@ from pathlib import Path
 from shunter.advisor.clusters import Candidate, ClusterExample, learn_cluster
 from shunter.advisor.evaluate.tables import Row, fingerprint, group_rows, middle, number, read_table
 from shunter.advisor.machines import usage_vector
-from shunter.advisor.memory import MemoryExample
+from shunter.advisor.memory import MemoryExample, MemorySample, typical
 from shunter.advisor.similar import MachineExample
 from shunter.advisor.values import Machine, Usage
 from shunter.advisor.verdict import VerdictExample, verdict_vector
@@ -154,30 +154,70 @@ def machine_examples(workloads: list[Workload], machines: dict[str, Machine]) ->
     return out
 
 
-def memory_examples(workloads: list[Workload], machines: dict[str, Machine]) -> list[MemoryExample]:
-    """Peaks over three known and growing input sizes of one program on one machine."""
+@dataclass(frozen=True)
+class MemoryRuns:
+    """Runs of one program on one machine over three known and growing input sizes."""
+
+    mark: str
+    group: str
+    machine: Machine
+    sizes: tuple[float, float, float]
+    runs: tuple[list[Run], list[Run], list[Run]]
+
+    def samples(self, which: int) -> list[MemorySample]:
+        """Every repetition at one of the sizes."""
+        size = self.sizes[which]
+        return [
+            MemorySample(size, run.peak_gib, (run.usage.memory_committed or 0.0) * self.machine.memory_gib or None)
+            for run in self.runs[which]
+            if run.peak_gib > 0
+        ]
+
+
+def memory_runs(workloads: list[Workload], machines: dict[str, Machine]) -> list[MemoryRuns]:
+    """Programs with three known and growing input sizes on one machine."""
     out = []
     programs: dict[tuple[str, str], list[Workload]] = {}
     for workload in workloads:
         programs.setdefault(workload.name[:2], []).append(workload)
     for program, family in sorted(programs.items()):
         for name, machine in sorted(machines.items()):
-            points = []
+            sized = []
             for workload in family:
                 runs = workload.runs.get(name, [])
                 size, peak = middle(run.input_bytes for run in runs), middle(run.peak_gib for run in runs)
                 if size > 0 and peak > 0:
-                    points.append((size, peak))
-            points.sort()
-            if len(points) == 3 and grows(points[0][0], points[1][0], points[2][0]):
-                sizes, peaks = zip(*points, strict=True)
+                    sized.append((size, peak, runs))
+            sized.sort(key=lambda each: each[:2])
+            if len(sized) == 3 and grows(*(size for size, _, _ in sized)):
+                sizes, _, runs_of = zip(*sized, strict=True)
                 mark = f"{min(workload.fingerprint for workload in family)}-{name}"
-                rounded = (round(peaks[0], 4), round(peaks[1], 4), round(peaks[2], 4))
-                out.append(
-                    MemoryExample(
-                        mark, program[0], (sizes[0], sizes[1], sizes[2]), rounded, machine.memory_gib, machine.vcpu
-                    )
-                )
+                out.append(MemoryRuns(mark, program[0], machine, sizes, runs_of))
+    return out
+
+
+def memory_examples(found: list[MemoryRuns]) -> list[MemoryExample]:
+    """What the peaks of each program on each machine teach."""
+    out = []
+    for each in found:
+        samples = [each.samples(which) for which in range(3)]
+        peaks = [[sample.peak_gib for sample in own] for own in samples]
+        asked = [[s.committed_gib for s in own if s.committed_gib is not None] for own in samples[:2]]
+        known = all(len(some) == len(own) for some, own in zip(asked, peaks, strict=False))
+        # Samples are averaged; the largest size is what is foretold, a run in the middle.
+        mean = [round(value, 4) for value in (typical(peaks[0]), typical(peaks[1]), middle(peaks[2]))]
+        out.append(
+            MemoryExample(
+                each.mark,
+                each.group,
+                each.sizes,
+                (mean[0], mean[1], mean[2]),
+                each.machine.memory_gib,
+                each.machine.vcpu,
+                (round(typical(asked[0]), 4), round(typical(asked[1]), 4)) if known else None,
+                (round(min(peaks[1]), 4), round(max(peaks[1]), 4)),
+            )
+        )
     return out
 
 

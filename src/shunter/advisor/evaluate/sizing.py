@@ -13,7 +13,7 @@ from shunter.advisor.evaluate import scout
 from shunter.advisor.evaluate.results import Case, Result, checked, summed_up
 from shunter.advisor.evaluate.tables import middle
 from shunter.advisor.machines import pick_machine, predict_machines
-from shunter.advisor.memory import MemoryExample, MemorySample, predict_peak_memory
+from shunter.advisor.memory import MemoryExample, predict_peak_memory
 from shunter.advisor.priors import Examples, others
 from shunter.advisor.samples import TimeSample, predict_full_time
 from shunter.advisor.search import Goal, Search
@@ -152,16 +152,16 @@ def memory(folder: Path, pool: Examples) -> list[Result | None]:
     machines = scout.read_machines(folder)
     workloads = scout.read_workloads(folder, machines)
     cases, slack, short, last = [], [], [], []
-    for example in scout.memory_examples(workloads, machines):
-        known: list[MemoryExample] = others(pool.memory, example.group)
-        samples = [MemorySample(example.sizes[i], example.peaks_gib[i]) for i in (0, 1)]
-        found = predict_peak_memory(samples, example.sizes[2], example.memory_gib, known, example.vcpu)
-        truth = example.peaks_gib[2]
-        cases.append(checked(example.group, found.peak_gib, truth))
-        slack.append(Case(example.group, found.reserve_gib / truth - 1))
-        short.append(Case(example.group, float(truth > found.reserve_gib)))
-        last.append(abs(example.peaks_gib[1] / truth - 1))
-    protocol = "programs with three known, growing input sizes; other programs known"
+    for each in scout.memory_runs(workloads, machines):
+        known: list[MemoryExample] = others(pool.memory, each.group)
+        samples = each.samples(0) + each.samples(1)
+        found = predict_peak_memory(samples, each.sizes[2], each.machine.memory_gib, known, each.machine.vcpu)
+        truth = middle(run.peak_gib for run in each.runs[2])
+        cases.append(checked(each.group, found.peak_gib, truth))
+        slack.append(Case(each.group, found.reserve_gib / truth - 1))
+        short.append(Case(each.group, float(truth > found.reserve_gib)))
+        last.append(abs(middle(run.peak_gib for run in each.runs[1]) / truth - 1))
+    protocol = "every repetition at the two smaller of three known, growing input sizes; other programs known"
     base = {"last value": float(np.mean(last))} if last else {}
     return [
         summed_up("Scout peak memory", protocol, cases, published="last value 5.0", bar=0.04, baselines=base),
