@@ -39,7 +39,7 @@ class TimePrior:
     nodes_sd: float = 0.1
     machine_sd: float = 0.25
     level_sd: float = 1.0
-    outlier_freedom: float = 4.0
+    outlier_freedom: float = 2.0
     coordinators: tuple[float, ...] = (0.0, 0.5, 1.0)
     residual: ResidualPrior = field(default_factory=ResidualPrior)
 
