@@ -14,7 +14,7 @@ from shunter.errors import ConfigError, ExtraMissing, ServerError, ServerUnreach
 from shunter.home import HomeFolder, network_file_system
 from shunter.sdk.client import Client
 
-START_SECONDS = 30.0
+START_SECONDS = 60.0
 
 
 def connect(start: bool = True) -> Client:
@@ -58,12 +58,7 @@ def start_embedded(home: HomeFolder) -> Client:
     token = home.read_or_make(home.token_file)
     error_file = home.log_file.with_suffix(".error")
     error_file.unlink(missing_ok=True)
-    with home.log_file.open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "shunter.server.main", "--embedded"],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=str(home.path),
-            env=_environment(),
-        )  # fmt: skip
+    process = _start(home)
     until = time.monotonic() + START_SECONDS
     while time.monotonic() < until:
         endpoint = home.endpoint()
@@ -77,8 +72,19 @@ def start_embedded(home: HomeFolder) -> Client:
                 client.close()
         if process.poll() not in (None, 0):
             raise _why(error_file, home)
+        if process.poll() == 0 and not _is_held(home):
+            process = _start(home)  # the server that it gave way to was just ending
         time.sleep(0.005)
     raise ServerUnreachable(f"The server did not come up in {START_SECONDS:.0f} s.", hint=f"Its log: {home.log_file}")
+
+
+def _start(home: HomeFolder) -> subprocess.Popen[bytes]:
+    with home.log_file.open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "shunter.server.main", "--embedded"],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=str(home.path),
+            env=_environment(),
+        )  # fmt: skip
 
 
 def _answers(client: Client) -> bool:

@@ -120,13 +120,9 @@ async def end_when_idle(parts: Parts, door: Door, stop: Callable[[], None], idle
 @contextlib.contextmanager
 def held(home: HomeFolder) -> Iterator[bool]:
     """Hold the home's lock; False when another server has it. The kernel lets go of it when we die, however we die."""
-    import fcntl
-
     fd = os.open(home.lock_file, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not _take(fd):
             yield False
             return
         os.ftruncate(fd, 0)
@@ -134,6 +130,24 @@ def held(home: HomeFolder) -> Iterator[bool]:
         yield True
     finally:
         os.close(fd)
+
+
+def _take(fd: int) -> bool:
+    """Lock it for ourselves. Clients look whether a server lives by sharing it for a moment: we must not give way to those."""
+    import fcntl
+
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except OSError:
+            pass
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return False  # whoever does not share it is a server
+        fcntl.flock(fd, fcntl.LOCK_UN)
+        time.sleep(0.002)
 
 
 def listen(home: HomeFolder, host: str, port: int | None) -> socket.socket:
