@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from shunter.node import contract, gpus
+from shunter.testing.house import send, wait_until
 
 BUSY = "import time; time.sleep(60)"
 
@@ -64,6 +67,35 @@ def test_an_outcome_frees_gpus_though_the_launcher_lives(roots: list[str]) -> No
     (folder / "outcome").write_text("{}")
     gpus.hold(roots[0], "1.1.0")
     assert take(roots[1], "2.1.0", 3) == "0,1,2"
+
+
+def test_a_script_holds_its_gpus_though_its_launcher_is_killed(roots: list[str], tmp_path: Path) -> None:
+    take(roots[0], "1.1.0", 3)
+    folder = Path(roots[0], contract.LAUNCHES, "1.1.0")
+    (tmp_path / "train.py").write_text(BUSY)
+    layout = [["train.py", "file", 0o644, str(tmp_path / "train.py"), 0, len(BUSY)]]
+    (tmp_path / "layout.json").write_text(json.dumps(layout))
+    home = {"url": "http://127.0.0.1:9", "endpoint_file": "", "token": ""}
+    job = {"id": "1.1.0", "run_id": "1", "layout": str(tmp_path / "layout.json"), "interpreter": sys.executable,
+           "script": "train.py", "arguments": [], "attempt": 1, "node_index": 0, "node_count": 1, "home": home}  # fmt: skip
+    (folder / "job.json").write_text(json.dumps(job))
+    code = f"from shunter.node import gpus, launcher; gpus.MEETING = {gpus.MEETING!r}; launcher.run({str(folder)!r})"
+    launcher = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    try:
+        gpus.hand_over(roots[0], "1.1.0", launcher.pid)
+        held = Path(gpus.MEETING, f"0.{os.getuid()}.1.1.0")
+        wait_until(lambda: len(held.read_text().splitlines()) == 2, 60, "the script")
+    finally:
+        launcher.kill()
+        launcher.wait()
+    claim = contract.Claim.read(str(folder))
+    assert claim is not None
+    assert claim.script is not None
+    with pytest.raises(gpus.Busy):
+        take(roots[1], "2.1.0", 1)
+    send(claim.script[0], signal.SIGKILL)
+    wait_until(lambda: not claim.script_alive(), 60, "its end")
+    assert take(roots[1], "2.1.0", 1) == "0"
 
 
 def test_without_a_place_to_meet_ones_own_launches_are_kept_apart(roots: list[str], tmp_path: Path) -> None:

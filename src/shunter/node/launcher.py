@@ -140,6 +140,7 @@ class Launcher:
         except OSError as error:
             return self._never_started(dict(script.could_not_start(error, argv, self.folder), kind="failed"))
         contract.add_to_claim(self.folder, "script %d %d" % (pid, contract.start_time(pid)))
+        self._hold_gpus()
         self.spool.mark({"started": {"at": self.began, "pid": pid}})
         self._listen_to_script()
         sampler = Sampler(pid, os.path.join(self.folder, "usage"))
@@ -173,6 +174,7 @@ class Launcher:
             started = contract.start_time(pid) if pid else 0
             if pid:
                 contract.add_to_claim(self.folder, "script %d %d" % (pid, started))
+        self._hold_gpus()
         self.spool.mark({"started": {"at": self.began, "pid": pid}})
         sampler = Sampler(pid, os.path.join(self.folder, "usage"))
         self._open_relay(pid)
@@ -192,6 +194,13 @@ class Launcher:
             return None
         self._ended(pid, found_status, sampler.summary())
         return None
+
+    def _hold_gpus(self) -> None:
+        """The script and whoever looks after it hold the GPUs that it was given: other servers must see that if one dies."""
+        if os.path.exists(os.path.join(self.folder, "gpus")):
+            from shunter.node import gpus
+
+            gpus.hold(self.root, os.path.basename(self.folder))
 
     def _provide(self) -> None:
         """Bring what the script was given. Data may take long: the server hears of it meanwhile. Raises NotProvided."""
