@@ -97,6 +97,23 @@ def test_a_machine_that_only_examples_without_physics_saw_is_predicted() -> None
     assert times["m16"].median == pytest.approx(86, rel=0.3)
 
 
+def test_start_up_takes_its_seconds_however_little_work_there_is() -> None:
+    """All examples start in 20 s; the workload has less work than any of them, and the same usage."""
+    known = []
+    for index in range(12):
+        work = 400.0 * 1.3**index
+        numbers = (math.log(work), math.log(20.0), -9.0, 0.0, -9.0, -9.0, 1.6, 0.0)
+        seconds = {machine.name: 20 + work / machine.vcpu for machine in MACHINES}
+        usage = {machine.name: usage_vector(Usage(0.7), machine, seconds[machine.name]) for machine in MACHINES}
+        known.append(MachineExample(f"{index:03}", f"g{index}", seconds, usage, numbers))
+    given = [
+        Probe(Point(machine=BY_NAME[name]), 20 + 150 / BY_NAME[name].vcpu, usage=Usage(0.7)) for name in ("m4", "m8")
+    ]
+    times = predict_machines(given, MACHINES, known)
+    assert times["m16"].median == pytest.approx(20 + 150 / 16, rel=0.15)
+    assert times["m2"].median == pytest.approx(20 + 150 / 2, rel=0.2)
+
+
 def test_a_cliff_that_some_like_it_had_is_avoided() -> None:
     """The small machine is a little cheaper for two of three neighbours and ten times as dear for the third."""
     names = ("m2", "m4", "m8", "m16")

@@ -62,11 +62,16 @@ def cluster_table(candidates: Sequence[Candidate]) -> Array:
 
 def log_seconds(numbers: Array, table: Array) -> Array:
     """Log seconds of each workload (rows of numbers) on each candidate (rows of the table)."""
+    per_work, rest = parts(numbers, table)
+    return np.asarray(np.log(np.exp(numbers[:, WORK, None]) * per_work + rest))
+
+
+def parts(numbers: Array, table: Array) -> tuple[Array, Array]:
+    """Seconds per unit of work, and the seconds that come on top of the work; shaped as `log_seconds`."""
     cores, lean, _, nodes = table.T
     n = numbers[:, :, None]
-    shared = cores ** np.exp(n[:, PARALLEL]) * lean ** (-n[:, SPEED])
-    slow = 1 + slowdown(numbers, table)
-    return np.asarray(np.log(np.exp(n[:, WORK]) / shared * slow + np.exp(n[:, START]) + np.exp(n[:, TALK]) * nodes))
+    per_work = (1 + slowdown(numbers, table)) / (cores ** np.exp(n[:, PARALLEL]) * lean ** (-n[:, SPEED]))
+    return np.asarray(per_work), np.asarray(np.exp(n[:, START]) + np.exp(n[:, TALK]) * nodes)
 
 
 def log_busy(numbers: Array, table: Array) -> tuple[Array, Array]:

@@ -5,7 +5,9 @@ their fastest repetitions. What a workload did is taken from its eight numbers (
 machine type is by and large: that leaves out the accidents of single runs.
 
 Two views are averaged. Neighbours: the weighted median of what the workloads with the most similar probes did.
-Physics: many variations of each workload's eight numbers, weighed by how well they explain the probes.
+Physics: many variations of each workload's eight numbers, with as much work as the probes took, weighed by how well
+they explain the probes. Start-up takes its seconds whatever the work, so how long the probes took says most about how
+much a larger machine helps.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from shunter.advisor.clusters import Candidate, cluster_table
+from shunter.advisor.clusters import Candidate, cluster_table, parts
 from shunter.advisor.clusters import log_seconds as cluster_log_seconds
 from shunter.advisor.values import Array, Machine
 
@@ -25,10 +27,14 @@ from shunter.advisor.values import Array, Machine
 CPU = 0
 LOOKED_AT = (0, 1, 2, 4, 5, 6, 7, 9, 10)
 NEIGHBOUR_WIDTH, LIKENESS_WIDTH = 0.35, 0.25
-# What differences between machines weigh against the other features.
-DIFFERENCE_WEIGHT = 2.0
-PROBE_NOISE = 0.15
+# What differences between machines, and how long the probes took, weigh against the other features.
+DIFFERENCE_WEIGHT, LEVEL_WEIGHT = 3.0, 10.0
+# Log spread of the probes around what the physics says: of their difference, and of their level.
+PROBE_NOISE, LEVEL_NOISE = 0.1, 0.15
 VARIATIONS = 48
+# What is this much less likely than the likeliest does not count (log).
+TOO_FAR = 5.0
+NEWTON_STEPS = 4
 _STIR = np.array([0.0, 0.4, 0.4, 0.08, 0.3, 0.3, 0.3, 0.05])
 
 
@@ -96,7 +102,9 @@ class Similar:
         rows = np.array([measured.row() for measured in self._measured])
         self._centre, self._scale = rows.mean(axis=0), np.maximum(rows.std(axis=0), 1e-9)
         self._weights = np.ones(rows.shape[1])
-        self._weights[: 2 * (len(names) - 1)] = DIFFERENCE_WEIGHT
+        differences = 2 * (len(names) - 1)
+        self._weights[:differences] = DIFFERENCE_WEIGHT
+        self._weights[differences] = LEVEL_WEIGHT
         self._rows = (rows - self._centre) / self._scale
         self._learn([by_name[name] for name in (*names, *self.outputs)])
         self.spread = self._left_out_spread()
@@ -107,7 +115,8 @@ class Similar:
         weights = np.exp(-(distance - distance[allowed].min()) / (2 * NEIGHBOUR_WIDTH**2)) * allowed
         found = self._near.median(weights)
         if len(self._owner):
-            found = 0.5 * (found + self._varied.median(self._belief(measured, distance, allowed)))
+            varied, belief = self._variations(measured, distance, allowed)
+            found = 0.5 * (found + _Columns(varied).median(belief))
         return np.asarray(found + measured.level + self._usual)
 
     def draws(self, measured: Measured) -> tuple[Array, Array]:
@@ -116,8 +125,8 @@ class Similar:
         if not len(self._owner):
             weights = np.exp(-(distance - distance.min()) / (2 * NEIGHBOUR_WIDTH**2))
             return self._near.values + measured.level + self._usual, weights / weights.sum()
-        weights = self._belief(measured, distance, allowed)
-        return self._varied.values + measured.level + self._usual, weights / weights.sum()
+        varied, weights = self._variations(measured, distance, allowed)
+        return varied + measured.level + self._usual, weights / weights.sum()
 
     def _learn(self, machines: Sequence[Machine]) -> None:
         """What examples did on each machine, level taken out, and variations of those whose numbers are known."""
@@ -133,12 +142,11 @@ class Similar:
         if with_numbers:
             numbers = np.array([self.examples[index].numbers for index in with_numbers])
             fitted = cluster_log_seconds(numbers, table)
-            speed = np.array([_middle(column) for column in (logs[with_numbers] - fitted).T])
+            speed = _speeds(logs[with_numbers] - fitted)
             logs[with_numbers] = fitted + speed
-            varied = cluster_log_seconds(_vary(np.repeat(numbers, VARIATIONS, axis=0)), table)
-            varied = _without_level(varied + speed, probed)
-            self._probe_shapes = varied[:, :probed]
-            self._varied = _Columns(varied[:, probed:])
+            per_work, rest = parts(_vary(np.repeat(numbers, VARIATIONS, axis=0)), table)
+            # One row per machine: there are few of them and many variations.
+            self._per_work, self._rest = (np.ascontiguousarray((part * np.exp(speed)).T) for part in (per_work, rest))
         shapes = _without_level(logs, probed)[:, probed:]
         self._near = _Columns(np.where(np.isnan(shapes), np.nanmedian(shapes, axis=0), shapes))
 
@@ -149,13 +157,24 @@ class Similar:
     def _allowed(self, leave_out: str | None) -> Array:
         return np.array([example.group != leave_out for example in self.examples])
 
-    def _belief(self, measured: Measured, distance: Array, allowed: Array) -> Array:
-        """Weights of the variations: likeness of their owners, and how well each tells the probes."""
-        logs = -distance[self._owner] / (2 * LIKENESS_WIDTH**2)
-        off = ((self._probe_shapes - (np.array(measured.fastest) - measured.level)) ** 2).sum(axis=1)
-        logs -= 2.5 * np.log1p(off / (2 * PROBE_NOISE**2))
-        logs = np.where(allowed[self._owner], logs, -np.inf)
-        return np.asarray(np.exp(logs - logs.max()))
+    def _variations(self, measured: Measured, distance: Array, allowed: Array) -> tuple[Array, Array]:
+        """Variations of the likely examples with the work that the probes show: log seconds on the outputs, level
+        taken out, and weights: likeness of their owners, and how well each tells the probes."""
+        likeness = np.where(allowed, -distance / (2 * LIKENESS_WIDTH**2), -np.inf)[self._owner]
+        likely = np.flatnonzero(likeness > likeness.max() - TOO_FAR)
+        probed = len(self.names)
+        probe_work, probe_rest = self._per_work[:probed, likely], self._rest[:probed, likely]
+        work = _work(probe_work, probe_rest, measured.level)
+        logs = np.log(work * probe_work + probe_rest)
+        level = logs.mean(axis=0)
+        off = ((logs - level - np.array(measured.fastest)[:, None] + measured.level) ** 2).sum(axis=0)
+        belief = likeness[likely] - 2.5 * np.log1p(off / (2 * PROBE_NOISE**2))
+        belief -= 2.5 * np.log1p((level - measured.level) ** 2 / (2 * LEVEL_NOISE**2))
+        belief -= belief.max()
+        kept = np.flatnonzero(belief > -TOO_FAR)
+        taken = likely[kept]
+        found = np.log(work[kept] * self._per_work[probed:, taken] + self._rest[probed:, taken]) - level[kept]
+        return np.asarray(found.T), np.asarray(np.exp(belief[kept]))
 
     def _left_out_spread(self) -> Array:
         """Spread of each output that would have covered nine of ten examples when their group is left out."""
@@ -184,14 +203,14 @@ class _Columns:
 
     def __init__(self, values: Array) -> None:
         self.values = values
-        self._order = np.argsort(values, axis=0)
-        self._sorted = np.take_along_axis(values, self._order, axis=0)
+        self._order = np.argsort(values.T, axis=1)
+        self._sorted = np.take_along_axis(values.T, self._order, axis=1)
 
     def median(self, weights: Array) -> Array:
         """Median of each column with weights for the rows."""
-        passed = np.cumsum(weights[self._order], axis=0)
-        where = np.minimum((passed < 0.5 * weights.sum()).sum(axis=0), len(self.values) - 1)
-        return np.asarray(self._sorted[where, np.arange(self.values.shape[1])])
+        passed = np.cumsum(weights[self._order], axis=1)
+        where = np.minimum((passed < 0.5 * weights.sum()).sum(axis=1), len(self.values) - 1)
+        return np.asarray(self._sorted[np.arange(len(self._sorted)), where])
 
 
 def _measured(example: MachineExample, names: tuple[str, ...]) -> Measured:
@@ -202,13 +221,30 @@ def _measured(example: MachineExample, names: tuple[str, ...]) -> Measured:
     )
 
 
-def _middle(values: Array) -> float:
-    known = values[~np.isnan(values)]
-    return float(np.median(known)) if len(known) else 0.0
+def _speeds(off: Array) -> Array:
+    """Median of each column (machine); a machine that none of the workloads saw is as fast as the others are."""
+    medians = np.array([np.median(known) if len(known) else math.nan for known in (x[~np.isnan(x)] for x in off.T)])
+    return np.asarray(np.where(np.isnan(medians), np.nanmedian(medians), medians))
 
 
 def _without_level(logs: Array, probed: int) -> Array:
     return np.asarray(logs - logs[:, :probed].mean(axis=1, keepdims=True))
+
+
+def _work(per_work: Array, rest: Array, level: float) -> Array:
+    """The work that brings the mean log seconds on the probed machines to the level.
+
+    Newton's method from above; where the rest alone takes longer than the probes did, no work is little enough, and
+    little is taken.
+    """
+    most = level - np.log(per_work).mean(axis=0)
+    work = most
+    for _ in range(NEWTON_STEPS):
+        busy = np.exp(work) * per_work
+        total = busy + rest
+        slope = np.maximum((busy / total).mean(axis=0), 0.02)
+        work = np.maximum(work - (np.log(total).mean(axis=0) - level) / slope, most - 6)
+    return np.asarray(np.exp(work))
 
 
 def _vary(numbers: Array) -> Array:
