@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shunter.node import contract
+from shunter.node import contract, exits
 
 
 def test_a_script_that_was_over_at_once_is_not_taken_for_alive(tmp_path: Path) -> None:
@@ -62,10 +62,10 @@ def test_a_claim_can_be_taken_where_there_are_no_links(tmp_path: Path, monkeypat
 def test_a_process_is_unreaped_until_its_own_parent_has_waited_for_it() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         started = contract.start_time(process.pid)
-        assert not contract.is_unreaped(process.pid, started, os.getpid())
+        assert not exits.is_unreaped(process.pid, started, os.getpid())
         assert process.stdin is not None
         process.stdin.close()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert contract.is_unreaped(process.pid, started, os.getpid())
-        assert not contract.is_unreaped(process.pid, started, os.getpid() + 1)
-    assert not contract.is_unreaped(process.pid, started, os.getpid())
+        assert exits.is_unreaped(process.pid, started, os.getpid())
+        assert not exits.is_unreaped(process.pid, started, os.getpid() + 1)
+    assert not exits.is_unreaped(process.pid, started, os.getpid())

@@ -201,45 +201,10 @@ def start_time(pid):
     return int(fields[19])
 
 
-def is_unreaped(pid, started, parent):
-    # type: (int, int, int) -> bool
-    """Over, and `parent` has yet to hear of it: until then nobody else can know how it ended."""
-    try:
-        with open("/proc/" + str(pid) + "/stat", "rb") as file:
-            data = file.read()
-    except OSError:
-        return False
-    fields = data[data.rfind(b")") + 2 :].split()
-    return fields[0] == b"Z" and int(fields[1]) == parent and int(fields[19]) == started
-
-
 def is_alive(pid, started):
     # type: (int, int) -> bool
     # 0: it was over before anybody could ask when it had started.
     return started != 0 and start_time(pid) == started
-
-
-def next_ended():
-    # type: () -> Optional[Tuple[int, int]]
-    """A child that is over, with its wait status: still to be waited for, so that whoever dies now hides nothing.
-
-    None when there is none. Raises ChildProcessError without any child.
-    """
-    found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    if found is None:
-        return None
-    if found.si_code == os.CLD_EXITED:
-        return found.si_pid, found.si_status << 8
-    return found.si_pid, found.si_status | (0x80 if found.si_code == os.CLD_DUMPED else 0)
-
-
-def write_exit(folder, status):
-    # type: (str, int) -> None
-    """Keep a script's wait status, before it is waited for: whoever is killed after that does not take it along."""
-    try:
-        write_whole(os.path.join(folder, "exit"), str(status).encode())
-    except OSError:
-        pass  # a full disk: then only a kill at this very moment hides it
 
 
 def find_processes(launch_id):

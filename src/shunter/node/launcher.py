@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 
-from shunter.node import contract, distributed, provide, room, script, workfolder
+from shunter.node import contract, distributed, exits, provide, room, script, workfolder
 from shunter.node.mlflow_relay import MlflowRelay, port_of
 from shunter.node.monitor.cpu import Sampler, descendants
 from shunter.node.pusher import Pusher, patience
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 SAMPLE_SECONDS = 1.0
 #: A script that ends within this time is brought home by one report; for a longer one pushing begins.
 SHORT_SECONDS = 0.1
-#: The warm parent writes down how an orphan ended within a moment after it heard of that.
-STATUS_SECONDS = 2.0
 
 
 def run(folder, way=None):
@@ -184,7 +182,7 @@ class Launcher:
             self._watch_orphan(pid, started, sampler)
         if self.box is not None:
             self.box.remove()
-        found_status = self._status_from_parent(pid, started)
+        found_status = exits.wait_for_status(self.folder, pid, started)
         if found_status is None:
             self._end_with({
                 "kind": "failed", "exit_code": None, "signal": None, "code": "outcome_unknown",
@@ -289,13 +287,13 @@ class Launcher:
         while True:
             while True:
                 try:
-                    ended = contract.next_ended()
+                    ended = exits.next_ended()
                 except ChildProcessError:
                     raise SystemExit(1) from None
                 if ended is None:
                     break
                 if ended[0] == pid:
-                    contract.write_exit(self.folder, ended[1])
+                    exits.write_exit(self.folder, ended[1])
                 _, status, rusage = os.wait4(ended[0], 0)
                 if ended[0] == pid:
                     if pushing is not None:
@@ -393,20 +391,6 @@ class Launcher:
     def _deadline(self) -> float:
         limit = self.job.get("max_duration_seconds")
         return time.monotonic() + float(limit) if limit else float("inf")
-
-    def _status_from_parent(self, pid, started):
-        # type: (int, int) -> Optional[int]
-        parent = os.getppid()
-        until = time.monotonic() + STATUS_SECONDS
-        while True:
-            waits = pid and contract.is_unreaped(pid, started, parent)  # a busy machine lets the parent wait for its turn
-            try:
-                with open(os.path.join(self.folder, "exit")) as file:
-                    return int(file.read())
-            except (OSError, ValueError):
-                if not waits and time.monotonic() > until:
-                    return None
-                time.sleep(0.02)
 
     # Ending
 

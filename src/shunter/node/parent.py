@@ -20,7 +20,7 @@ import sys
 import time
 import traceback
 
-from shunter.node import contract, launcher, workfolder
+from shunter.node import contract, exits, launcher, workfolder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ class Parent:
     def _reap(self) -> None:
         while True:
             try:
-                ended = contract.next_ended()
+                ended = exits.next_ended()
             except ChildProcessError:
                 return
             if ended is None:
@@ -278,7 +278,7 @@ class Parent:
         for folder in [*self.launchers.values(), *self._unfinished()]:
             claim = contract.Claim.read(folder)
             if claim is not None and claim.script is not None and claim.script[0] == pid:
-                contract.write_exit(folder, status)
+                exits.write_exit(folder, status)
                 return
 
     def _adopt_orphans(self) -> None:

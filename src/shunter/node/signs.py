@@ -12,7 +12,7 @@ import shutil
 import signal
 import time
 
-from shunter.node import contract
+from shunter.node import contract, exits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def is_settled(root, claim):
     except (OSError, ValueError, IndexError):
         return True
     processes = [p for p in (claim.launcher, claim.script) if p is not None] if claim.same_boot() else []
-    return not any(contract.is_unreaped(pid, started, parent) for pid, started in processes)
+    return not any(exits.is_unreaped(pid, started, parent) for pid, started in processes)
 
 
 def _without_launcher(root, folder, launch, claim):

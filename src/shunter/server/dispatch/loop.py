@@ -7,10 +7,9 @@ import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from shunter.drivers.base import Driver, Gone, Scaling, Unknown
-from shunter.drivers.base import Launch as LaunchOrder
 from shunter.errors import (
     BlobCorrupt,
     ConfigError,
@@ -24,6 +23,7 @@ from shunter.errors import (
 from shunter.model.run import OVER, Launch, LaunchState, Outcome, Run, Status, parse_launch_id
 from shunter.server.dispatch import reconcile
 from shunter.server.dispatch.moves import note
+from shunter.server.dispatch.partners import Fetcher, Orders, Targets
 from shunter.server.dispatch.place import Pool, Start, begin_attempt, choose, gpus_of
 from shunter.server.dispatch.reconcile import CancelOnNode, Change, FetchHome, LaunchAgain
 from shunter.server.storage.runs import RunStore
@@ -43,24 +43,6 @@ HOPELESS = (EnvironmentInvalid, UsageError, ConfigError, BlobCorrupt)
 READY_SECONDS = 3.0
 #: A round that failed, for a reason that may pass, is tried again so soon.
 AGAIN_SECONDS = 0.5
-
-
-class Targets(Protocol):
-    """Where dispatch finds the drivers of compute targets."""
-
-    def driver(self, workspace: str, name: str) -> Driver: ...
-
-
-class Orders(Protocol):
-    """Turns a launch into what its driver needs: the job and the snapshot's layout."""
-
-    def order(self, run: Run, launch: Launch) -> LaunchOrder: ...
-
-
-class Fetcher(Protocol):
-    """Brings home what nobody pushes."""
-
-    async def fetch(self, driver: Driver, run: Run, launch: Launch) -> None: ...
 
 
 class Dispatcher:
