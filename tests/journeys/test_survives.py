@@ -146,6 +146,8 @@ def test_a_client_that_goes_away_does_not_end_its_run(house: House, tmp_path: Pa
 def test_a_run_that_can_never_be_launched_is_over_and_says_why(house: House, tmp_path: Path, what: str) -> None:
     ws = shunter.Workspace.from_config()
     gate = tmp_path / "gate"
+    if what == "a pack":  # its files were written out on this node before
+        ws.submit("train.py", source_directory=write(tmp_path / "b", "print('never')\n")).wait(timeout_seconds=30)
     first = ws.submit("train.py", source_directory=write(tmp_path / "a", GATED), arguments=[gate], cpus=os.cpu_count())
     run = ws.submit("train.py", source_directory=write(tmp_path / "b", "print('never')\n"), cpus=os.cpu_count())
     assert run.data["status"] == "Queued"

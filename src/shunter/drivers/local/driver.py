@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,6 +24,8 @@ from shunter.model.compute import Compute
 from shunter.node import contract, signs
 
 PARENT_START_SECONDS = 10.0
+#: Of so many snapshots it is remembered that the node knows where their files lie.
+MOST_LAID = 32
 
 
 class LocalConfig(BaseModel):
@@ -49,6 +52,7 @@ class LocalDriver:
         self._connection: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._lock = asyncio.Lock()
         self._parent: subprocess.Popen[bytes] | None = None
+        self._laid: OrderedDict[str, object] = OrderedDict()
         self._slots = self.config.slots or len(os.sched_getaffinity(0))
 
     def capacity(self) -> Capacity:
@@ -112,9 +116,12 @@ class LocalDriver:
     def _write(self, job: Launch, folder: Path) -> None:
         """Job and layout on the node before anybody is told: a parent that is killed now loses nothing."""
         layout = self.root / contract.SNAPSHOTS / f"{job.snapshot_id}.json"
-        if not layout.exists():
+        if self._laid.get(job.snapshot_id) is not job.layout or not layout.exists():  # packs were rewritten, or sent anew
             layout.parent.mkdir(parents=True, exist_ok=True)
             contract.write_whole(str(layout), json.dumps(list(job.layout)).encode())
+            self._laid[job.snapshot_id] = job.layout
+            while len(self._laid) > MOST_LAID:
+                self._laid.popitem(last=False)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         content: dict[str, Any] = {**job.job, "layout": str(layout), "collect": "move"}
         contract.write_whole(str(folder / "job.json"), json.dumps(content).encode())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import shutil
@@ -165,20 +164,6 @@ def _free_snapshots(parts: Parts, runs: list[Run], freed: Freed, before: float, 
         done = parts.blobs.compact(grace_seconds=grace_seconds)
         if done.bytes_freed:
             freed.add("blob files", done.files_deleted, done.bytes_freed)
-        _refresh_layouts(parts)
-
-
-def _refresh_layouts(parts: Parts) -> None:
-    """This machine's launchers read snapshots straight from our packs: tell them where the blobs lie now."""
-    from shunter.node import contract
-
-    folder = parts.home / "node" / contract.SNAPSHOTS
-    for file in folder.glob("*.json") if folder.is_dir() else ():
-        try:
-            layout, _ = parts.orders._layout(file.stem)
-            contract.write_whole(str(file), json.dumps(list(layout)).encode())
-        except ShunterError:
-            file.unlink(missing_ok=True)
 
 
 def _free_inputs(parts: Parts, runs: Iterable[Run], freed: Freed, before: float) -> None:
