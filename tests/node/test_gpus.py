@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -83,8 +84,8 @@ def test_a_script_holds_its_gpus_though_its_launcher_is_killed(roots: list[str],
     launcher = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
     try:
         gpus.hand_over(roots[0], "1.1.0", launcher.pid)
-        held = Path(gpus.MEETING, f"0.{os.getuid()}.1.1.0")
-        wait_until(lambda: len(held.read_text().splitlines()) == 2, 60, "the script")
+        held = Path(gpus.MEETING, f"{os.getuid()}.1.1.0")
+        wait_until(lambda: len(held.read_text().splitlines()) == 3, 60, "the script")
     finally:
         launcher.kill()
         launcher.wait()
@@ -96,6 +97,38 @@ def test_a_script_holds_its_gpus_though_its_launcher_is_killed(roots: list[str],
     send(claim.script[0], signal.SIGKILL)
     wait_until(lambda: not claim.script_alive(), 60, "its end")
     assert take(roots[1], "2.1.0", 1) == "0"
+
+
+def test_whoever_looks_while_it_is_told_anew_who_holds_them_sees_all_gpus_held(roots: list[str]) -> None:
+    take(roots[0], "1.1.0", 3)
+    stop = threading.Event()
+
+    def tell() -> None:
+        while not stop.is_set():
+            gpus.hand_over(roots[0], "1.1.0", os.getpid())
+
+    telling = threading.Thread(target=tell)
+    telling.start()
+    try:
+        # Without the lock, as a process does that was killed in the middle: what lies in the folder must hold by itself.
+        seen = {tuple(gpus._held(roots[1], "2.1.0")) for _ in range(300)}
+    finally:
+        stop.set()
+        telling.join()
+    assert seen == {tuple((index, os.getuid()) for index in range(3))}
+
+
+def test_a_late_word_of_the_agent_does_not_take_the_gpus_from_the_script(roots: list[str]) -> None:
+    take(roots[0], "1.1.0", 3)
+    over = subprocess.Popen([sys.executable, "-c", ""])
+    over.wait()
+    me = f"{os.getpid()} {contract.start_time(os.getpid())}"
+    claim = Path(roots[0], contract.LAUNCHES, "1.1.0", "claim")
+    claim.write_text(f"launcher {over.pid} 1 {contract.boot_id()}\nstarting\nscript {me}\n")
+    gpus.hold(roots[0], "1.1.0")
+    gpus.hand_over(roots[0], "1.1.0", over.pid)
+    with pytest.raises(gpus.Busy):
+        take(roots[1], "2.1.0", 1)
 
 
 def test_without_a_place_to_meet_ones_own_launches_are_kept_apart(roots: list[str], tmp_path: Path) -> None:

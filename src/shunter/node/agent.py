@@ -256,10 +256,9 @@ class Agent:
 
     def do_clean(self, header, payload):
         # type: (Dict[str, Any], bytes) -> Answer
-        held = gpus.held_by(self.root, _launch(header["launch"]))
-        cleaned = signs.clean(self.root, header["launch"])
+        cleaned = signs.clean(self.root, _launch(header["launch"]))
         if cleaned:
-            gpus.release(header["launch"], held)
+            gpus.release(header["launch"])
         return {"cleaned": cleaned}, b""
 
     def do_shell(self, header, payload):
