@@ -201,6 +201,8 @@ mount --bind {f}/etc /etc
 mount --bind {f}/home /home
 mount --bind {f}/run /run
 mkdir -p /run/sshd
+mkdir -p -m 1777 /tmp/shunter-gpus
+mount -t tmpfs -o mode=1777 tmpfs /tmp/shunter-gpus
 {home_mount}
 {setup}
 exec /usr/sbin/sshd -D -e -f {f}/sshd_config
