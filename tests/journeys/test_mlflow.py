@@ -191,6 +191,29 @@ def test_any_client_sees_our_runs_with_their_id_name_parent_tags_metrics_and_end
     assert client.get_run(other.id).data.tags["mlflow.note.content"] == "theirs"
 
 
+def test_what_a_client_logs_from_outside_is_the_runs_too(client: Any, other: shunter.Run) -> None:
+    from mlflow.entities import Metric, Param
+    from mlflow.exceptions import MlflowException
+
+    client.log_metric(other.id, "checked", 0.5, timestamp=1000, step=1)
+    client.log_metric(other.id, "checked", 0.5, timestamp=1000, step=1)  # as when an answer was lost
+    client.log_metric(other.id, "checked", float("nan"), timestamp=1000, step=2)
+    client.log_metric(other.id, "checked", float("nan"), timestamp=1000, step=2)
+    client.log_param(other.id, "reviewer", "ada")
+    with pytest.raises(MlflowException, match="not allowed"):
+        client.log_param(other.id, "reviewer", "bob")
+    points = [Metric("late", 3.0, 2000, 0), Metric("late", 2.0, 2001, 1), Metric("bleu", 30.0, 2000, 0)]
+    client.log_batch(other.id, metrics=points, params=[Param("split", "test")])
+    found = other.metrics()
+    assert (found["checked"][0], found["late"], found["bleu"]) == (0.5, [3, 2], 30)
+    assert len(found["checked"]) == 2
+    assert other.refresh().params == {"reviewer": "ada", "split": "test"}
+    seen = client.get_run(other.id).data
+    assert (seen.metrics["bleu"], seen.params["split"]) == (30, "test")
+    assert [m.value for m in client.get_metric_history(other.id, "late")] == [3, 2]
+    assert len(client.get_metric_history(other.id, "checked")) == 2
+
+
 def test_models_are_registered_found_downloaded_and_deleted(
     ws: shunter.Workspace, run: shunter.Run, other: shunter.Run, tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ from shunter.testing.clusters import ClusterHouse
 from shunter.testing.house import House
 
 T = TypeVar("T")
-PARTS = ("node", "head", "server", "autoscaler", "keeper")
+PARTS = ("node", "busy node", "head", "server", "autoscaler", "keeper")
 
 #: Writes down when it starts, that it goes on, and when it ends.
 SCRIPT = """
@@ -70,8 +70,8 @@ class Storm:
         house = self.house
         nodes = sorted(house.nodes().values())
         chosen: dict[str, list[int | None]] = {
-            "node": self.dice.sample(nodes, k=min(1, len(nodes))), "head": [house.head], "keeper": [house.keeper],
-            "server": [House(self.home).server], "autoscaler": [*house.autoscaler()],
+            "node": self.dice.sample(nodes, k=min(1, len(nodes))), "busy node": [*house.busy_nodes()[:1]], "head": [house.head],
+            "keeper": [house.keeper], "server": [House(self.home).server], "autoscaler": [*house.autoscaler()],
         }  # fmt: skip
         hit = False
         for pid in filter(None, chosen[what]):

@@ -34,6 +34,10 @@ class ClusterHouse:
     def nodes(self) -> dict[str, int]:
         return {name: int(r["pid"]) for name, r in self.folder.all_nodes().items() if is_process(r)}
 
+    def busy_nodes(self) -> list[int]:
+        """Those on which a script runs at this moment."""
+        return [pid for name, pid in self.nodes().items() if _scripts(self._claims(name))]
+
     def autoscaler(self) -> list[int]:
         return self.part(self.head, "monitor.py") if self.head else []
 
@@ -49,11 +53,14 @@ class ClusterHouse:
         return found
 
     def claims(self) -> list[contract.Claim]:
-        found = [contract.Claim.read(str(f)) for f in self.folder.nodes.glob(f"*/{contract.LAUNCHES}/*")]
+        return self._claims("*")
+
+    def _claims(self, node: str) -> list[contract.Claim]:
+        found = [contract.Claim.read(str(f)) for f in self.folder.nodes.glob(f"{node}/{contract.LAUNCHES}/*")]
         return [c for c in found if c is not None]
 
     def scripts(self) -> list[int]:
-        return [c.script[0] for c in self.claims() if c.script and c.script_alive()]
+        return _scripts(self.claims())
 
     def end_all(self) -> None:
         """Keeper first, or it would bring the others back."""
@@ -76,6 +83,10 @@ class ClusterHouse:
     @staticmethod
     def _pid(record: dict[str, int] | None) -> int | None:
         return int(record["pid"]) if record and is_process(record) else None
+
+
+def _scripts(claims: list[contract.Claim]) -> list[int]:
+    return [c.script[0] for c in claims if c.script and c.script_alive()]
 
 
 def end_clusters(home: Path) -> None:

@@ -15,6 +15,7 @@ from shunter.node.mlflow_words import refusal
 from shunter.server.api.context import Server, in_mlflow_thread, in_thread
 from shunter.server.api.door import SESSION
 from shunter.server.services.parts import Parts
+from shunter.server.tracking import outside
 from shunter.server.tracking.permits import Permits
 
 router = APIRouter()
@@ -23,7 +24,6 @@ METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 MOST_BODY_BYTES = 64 << 20
 _FILES = ("api/2.0/mlflow-artifacts/artifacts", "ajax-api/2.0/mlflow-artifacts/artifacts")
 _CREATES_EXPERIMENT = ("api/2.0/mlflow/experiments/create", "ajax-api/2.0/mlflow/experiments/create")
-_TAGS = ("runs/set-tag", "runs/delete-tag", "runs/log-batch")
 _CODES = {404: "RESOURCE_DOES_NOT_EXIST", 401: "PERMISSION_DENIED", 503: "TEMPORARILY_UNAVAILABLE"}
 
 
@@ -73,12 +73,12 @@ async def _answer(server: Parts, request: Request, path: str, prefix: str, permi
             body = _without_place(body)
         raw = request.scope.get("raw_path") or request.url.path.encode()
         target = "/" + raw.decode("latin-1")[len(prefix) :] + ("?" + request.url.query if request.url.query else "")
-        return await _pass_on(server, request, path, target, body)
+        return await _pass_on(server, request, path, target, body, by_owner=permits is None)
     except ShunterError as error:
         return _refused(error)
 
 
-async def _pass_on(server: Parts, request: Request, path: str, target: str, body: bytes) -> Response:
+async def _pass_on(server: Parts, request: Request, path: str, target: str, body: bytes, by_owner: bool) -> Response:
     headers = dict(request.headers)
     reply = await in_mlflow_thread(server.tracking.call, request.method, target, headers, body)
     kind = next((v for k, v in reply.headers if k.lower() == "content-type"), "")
@@ -87,8 +87,9 @@ async def _pass_on(server: Parts, request: Request, path: str, target: str, body
     data = await in_mlflow_thread(reply.body)
     if reply.status == 200 and path.endswith("mlflow/model-versions/create"):
         await in_mlflow_thread(_hold_files, server, data)
-    if reply.status == 200 and path.rpartition("mlflow/")[2] in _TAGS:
-        await in_mlflow_thread(_take_tags, server, path.rpartition("/")[2], body)
+    call = path.rpartition("mlflow/runs/")[2]
+    if reply.status == 200 and call in outside.CALLS:
+        await in_mlflow_thread(outside.take, server, call, body, by_owner)
     return Response(data, reply.status, dict(reply.headers))
 
 
@@ -132,21 +133,6 @@ def _hold_files(server: Parts, data: bytes) -> None:
     from shunter.server.services.models import hold
 
     hold(server, json.loads(data)["model_version"])
-
-
-def _take_tags(server: Parts, what: str, body: bytes) -> None:
-    """A client of MLflow has tagged a run of ours: it is our tag too. What MLflow says to itself stays there."""
-    from shunter.server.services.runs import tag_run
-
-    about = json.loads(body)
-    run_id = str(about.get("run_id") or about.get("run_uuid") or "")
-    given = [about] if what != "log-batch" else about.get("tags") or []
-    tags = {str(t["key"]): str(t.get("value") or "") for t in given if not str(t["key"]).startswith(("mlflow.", "shunter."))}
-    if tags and server.tracking.projection.is_known(run_id):
-        if what == "delete-tag":
-            tag_run(server, run_id, {}, tuple(tags))
-        else:
-            tag_run(server, run_id, tags)
 
 
 def _refused(error: ShunterError) -> Response:

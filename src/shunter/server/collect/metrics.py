@@ -16,10 +16,14 @@ from shunter.server.storage.metrics import NUMBER, Batch, Entry, Metrics
 log = logging.getLogger("shunter.collect")
 
 STREAM = "metrics"
+#: What makes a run's id into that of a launch that there never is, for what came by none.
+OUTSIDE = ".0.0"
 READ_BYTES = 2 << 20
 #: A longer line is not understood; it stays in the stored stream.
 LONGEST_LINE = 32 << 20
 MAX_NAME = 255
+#: Among so many of a metric's last points one that is said from outside is looked for.
+REPEATS = 10_000
 _EXACT = 1 << 53
 _STEP_LIMIT = 1 << 62
 #: The kinds of entries beside numbers; anything else in a line is something to do.
@@ -52,19 +56,38 @@ class MetricIngest:
         self.on_points = on_points
         #: Seconds that the clock of a launch's machine is ahead of ours.
         self.off: Callable[[str], float] = lambda launch_id: 0.0
-        self._lock = threading.Lock()
-        self._locks: dict[str, threading.Lock] = {}
+        #: Points of a run are taken in by one at a time. Runs share locks, so that none need be forgotten.
+        self._locks = [threading.Lock() for _ in range(64)]
         self._offsets: dict[str, int] = {}
 
     def __call__(self, run: Run, launch_id: str, path: Path) -> None:
-        with self._lock:
-            lock = self._locks.setdefault(run.id, threading.Lock())
-        with lock:
+        with self._alone(run.id):
             self._take_in(run, launch_id, path)
-        if run.is_over:
-            with self._lock:
-                self._locks.pop(run.id, None)
+            if run.is_over:
                 self._offsets.pop(launch_id, None)
+
+    def hear(self, run: Run, lines: bytes) -> None:
+        """Take in what somebody else than its launch says about a run, except what was said already: callers ask again."""
+        found = understand(lines, run.id)
+        with self._alone(run.id):
+            self._act(run, found)
+            self._leave_out_known(run.id, found.batches)
+            self.store.add(list(found.batches.values()), run.id + OUTSIDE, STREAM, 0, found.bad_lines)
+        self.on_points(run.id)
+
+    def _leave_out_known(self, run_id: str, batches: dict[tuple[str, str, str], Batch]) -> None:
+        for metric in self.store.list(run_id, [name for _, name, _ in batches]):
+            batch = batches.get((run_id, metric.name, NUMBER))
+            if metric.kind != NUMBER or batch is None:
+                continue
+            known = {_exactly(*point) for point in zip(*self.store.points(metric, max(0, metric.count - REPEATS)), strict=True)}
+            new = zip(batch.numbers[0::3], batch.numbers[1::3], batch.numbers[2::3], strict=True)
+            batch.numbers = [part for point in new if _exactly(*point) not in known for part in point]
+        for key in [key for key, batch in batches.items() if not batch.numbers and not batch.entries]:
+            del batches[key]
+
+    def _alone(self, run_id: str) -> threading.Lock:
+        return self._locks[hash(run_id) % len(self._locks)]
 
     def _take_in(self, run: Run, launch_id: str, path: Path) -> None:
         offset = self._offsets.get(launch_id)
@@ -101,6 +124,10 @@ class MetricIngest:
         for key in [k for k in found.batches if k[0] != run.id and k[0] not in family]:
             batch = found.batches.pop(key)
             found.bad_lines += len(batch.numbers) // 3 + len(batch.entries)
+
+
+def _exactly(step: int, at: float, value: float) -> tuple[int, float, str]:
+    return step, at, repr(float(value))  # NaN differs from itself
 
 
 def whole_lines(path: Path, offset: int) -> Iterator[tuple[bytes, int]]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @dataclass
 class RunContext:
     metrics: Metrics
+    points: MetricIngest
     secrets: Secrets
     maskers: Maskers
     checkpoints: Checkpoints
@@ -50,9 +51,9 @@ def connect(parts: Parts) -> RunContext:
     notifier.commands = is_loopback(str(parts.info.get("url", "")))
     if notifier.notices.due():
         notifier.start()
-    context = RunContext(metrics, secrets, maskers, checkpoints, says, notifier, Watch(parts))
-
     points = MetricIngest(metrics, says, lambda run_id: parts.signals.fire(run_id + "/metrics"))
+    context = RunContext(metrics, points, secrets, maskers, checkpoints, says, notifier, Watch(parts))
+
     node_events = NodeEvents(parts.runs, metrics, parts.signals.fire)
     points.off = node_events.off = ingest.clocks.of
     ingest.handlers.add(STREAM, points)

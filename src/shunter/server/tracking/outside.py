@@ -1,0 +1,38 @@
+"""What a client of MLflow says from outside about a run of ours: it is our run's too, once MLflow has taken it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from shunter.node.mlflow_lines import line, metric_lines
+from shunter.server.services.parts import Parts
+from shunter.server.services.runs import tag_run
+
+CALLS = ("log-metric", "log-parameter", "log-batch", "set-tag", "delete-tag")
+
+
+def take(parts: Parts, call: str, body: bytes, by_owner: bool) -> None:
+    """A script's own points and parameters come by its stream, so only its tags are taken here."""
+    about = json.loads(body)
+    run_id = str(about.get("run_id") or about.get("run_uuid") or "")
+    if not parts.tracking.projection.is_known(run_id):
+        return
+    given = {"log-metric": {"metrics": [about]}, "log-parameter": {"params": [about]}, "set-tag": {"tags": [about]}}
+    said: dict[str, Any] = about if call == "log-batch" else given.get(call, {})
+    if call == "delete-tag":
+        tag_run(parts, run_id, {}, (str(about["key"]),))
+    # What MLflow says to itself stays there.
+    tags = {key: value for key, value in _pairs(said.get("tags")).items() if not key.startswith(("mlflow.", "shunter."))}
+    if tags:
+        tag_run(parts, run_id, tags)
+    if by_owner:
+        lines = metric_lines(said.get("metrics") or [], {})
+        if params := _pairs(said.get("params")):
+            lines.append(line("params", params, {}))
+        if lines:
+            parts.context.points.hear(parts.runs.get(run_id), ("\n".join(lines) + "\n").encode())
+
+
+def _pairs(found: Any) -> dict[str, str]:
+    return {str(one["key"]): str(one.get("value") or "") for one in found or ()}
