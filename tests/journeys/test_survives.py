@@ -147,7 +147,7 @@ def test_a_run_that_can_never_be_launched_is_over_and_says_why(house: House, tmp
     ws = shunter.Workspace.from_config()
     gate = tmp_path / "gate"
     if what == "a pack":  # its files were written out on this node before
-        ws.submit("train.py", source_directory=write(tmp_path / "b", "print('never')\n")).wait(timeout_seconds=30)
+        ws.submit("train.py", source_directory=write(tmp_path / "b", "print('never')\n")).wait(timeout_seconds=120)
     first = ws.submit("train.py", source_directory=write(tmp_path / "a", GATED), arguments=[gate], cpus=os.cpu_count())
     run = ws.submit("train.py", source_directory=write(tmp_path / "b", "print('never')\n"), cpus=os.cpu_count())
     assert run.data["status"] == "Queued"
@@ -165,7 +165,7 @@ def test_a_run_that_can_never_be_launched_is_over_and_says_why(house: House, tmp
     assert run.error is not None
     assert "lacks the contents of train.py" in run.error["message"]
     assert run.error["hint"].startswith("Submit from the source folder again")
-    assert ws.submit("train.py", source_directory=tmp_path / "b").wait(timeout_seconds=30).data["status"] == "Completed"
+    assert ws.submit("train.py", source_directory=tmp_path / "b").wait(timeout_seconds=120).data["status"] == "Completed"
 
 
 def test_a_database_that_is_locked_for_a_while_is_waited_for(house: House, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def relay(tmp_path: Path) -> Iterator[MlflowRelay]:
 
 @pytest.fixture
 def connection(relay: MlflowRelay) -> Iterator[http.client.HTTPConnection]:
-    found = http.client.HTTPConnection("127.0.0.1", relay.listener.port, timeout=10)
+    found = http.client.HTTPConnection("127.0.0.1", relay.listener.port, timeout=60)
     yield found
     found.close()
 
