@@ -22,7 +22,7 @@ from shunter.node.silence import STOPPED, state_of
 from shunter.sdk.connect import connect
 from shunter.sdk.run import Run
 from shunter.sdk.workspace import Workspace
-from shunter.testing.house import House, send, wait_until
+from shunter.testing.house import House, end, send, wait_until
 
 #: Three epochs in its first attempt, which then waits for its end; the next goes on after the checkpoint.
 CHECKPOINTED = """
@@ -193,28 +193,26 @@ def kill_the_server_again_and_again(house: House, batch: Batch, kills: int, coun
 
 def kill_some(house: House, batch: Batch, what: str) -> frozenset[str]:
     """Kill the warm parent, a launcher, a script, or all of them as a reboot would. Returns the runs that were killed."""
-    lost: set[str] = set()
-    while not lost:
+    while True:
         batch.have_a_script()
         time.sleep(batch.random.uniform(0.0, 0.2))
-        lost |= _kill(house, what)
-        if what != "script":
-            break  # parent and launcher take no run along
-    if what == "all":
-        lost |= _unseen(house)
-        house.kill_server()
-        batch.workspace.client = connect()
-    return frozenset(lost)
+        if what == "all":
+            lost = _kill_all(house)
+            batch.workspace.client = connect()
+        else:
+            lost = _kill(house, what)
+        if lost or what in ("parent", "launcher"):  # these take no run along
+            return frozenset(lost)
 
 
 def _kill(house: House, what: str) -> set[str]:
     lost = set()
-    if what in ("parent", "all") and house.parent:
+    if what == "parent" and house.parent:
         send(house.parent, signal.SIGKILL)
-    if what in ("launcher", "all"):
+    if what == "launcher":
         for pid in house.launchers():
             send(pid, signal.SIGKILL)
-    if what in ("script", "all"):
+    if what == "script":
         for pid in house.scripts():
             run_id = _run_of(pid)
             if run_id and _is_caught(pid):
@@ -223,23 +221,26 @@ def _kill(house: House, what: str) -> set[str]:
     return lost
 
 
+def _kill_all(house: House) -> set[str]:
+    """Everybody at once, the server too: all are stopped first, so that nobody starts, sees or tells anything in between."""
+    stopped: set[int] = set()
+    while fresh := set(house.left_over()) - stopped:
+        stopped |= {pid for pid in fresh if _is_caught(pid)}
+    lost = set()
+    for folder in (house.home / "node" / contract.LAUNCHES).iterdir():
+        claim = contract.Claim.read(str(folder))
+        if claim is not None and claim.starting and not any((folder / word).exists() for word in ("outcome", "exit")):
+            lost.add(folder.name.split(".")[0])
+    end([*stopped], signal.SIGKILL)
+    wait_until(lambda: house.server is None, what="the server's end")
+    return lost
+
+
 def _is_caught(pid: int) -> bool:
     """Stopped, so that it cannot end by itself before it is killed."""
     send(pid, signal.SIGSTOP)
     wait_until(lambda: state_of(pid) == STOPPED or not contract.start_time(pid), 60, "its stop or its end")
     return bool(contract.start_time(pid))
-
-
-def _unseen(house: House) -> set[str]:
-    """Runs whose script is over while nobody was left to see how: it ended by itself between two of our kills."""
-    found = set()
-    for folder in (house.home / "node" / contract.LAUNCHES).iterdir():
-        claim = contract.Claim.read(str(folder))
-        seen = any((folder / word).exists() for word in ("outcome", "exit"))
-        if claim is not None and claim.starting and not seen:
-            wait_until(lambda c=claim: not c.script_alive(), 60, "the script's end")  # type: ignore[misc]
-            found.add(folder.name.split(".")[0])
-    return found
 
 
 def _run_of(pid: int) -> str | None:
