@@ -250,6 +250,12 @@ def test_the_command_line_registers_lists_and_shows_models(ws: shunter.Workspace
     model = ws.models.get("tree")
     assert list(model.load().predict([[9]])) == [1]
     assert model.differences()["no-such-package"] == ("2", None)
+    for file in (tmp_path / "tree").glob("model.*"):
+        file.write_bytes(b"of another release")
+    with pytest.raises(Exception, match=r".") as caught:
+        ws.models.register(path=tmp_path / "tree", name="tree").load()
+    [note] = caught.value.__notes__
+    assert "no-such-package (not installed, the model has 2)" in note
     listed = subprocess.run([*command, "list", "--json"], capture_output=True, check=True, timeout=60)
     assert "by script" in {m["name"] for m in json.loads(listed.stdout)}
     shown = subprocess.run([*command, "show", "by script", "--version", "1"], capture_output=True, check=True, timeout=60)
