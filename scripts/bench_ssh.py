@@ -1,4 +1,4 @@
-"""How an SSH machine compares with this one: python scripts/bench_ssh.py [first-line|rate|snapshot|watch …] [--write FILE]
+"""How an SSH machine compares with this one: python scripts/bench_ssh.py [first-line|rate|snapshot|output|watch …] [--write FILE]
 
 Needs root and what scripts/parts/ssh installs: machines are namespaces with an sshd of their own. Everything is measured
 in one go on one machine, and shown as ratios.
@@ -31,6 +31,7 @@ from shunter.drivers.base import Launch  # noqa: E402
 from shunter.drivers.ssh.cargo import Cargo  # noqa: E402
 from shunter.drivers.ssh.config import SshConfig  # noqa: E402
 from shunter.drivers.ssh.link import Link  # noqa: E402
+from shunter.sdk.run import Run  # noqa: E402
 from shunter.sdk.workspace import Workspace  # noqa: E402
 from shunter.testing.house import House, wait_until  # noqa: E402
 
@@ -221,6 +222,66 @@ def bench_watch(count: int = 200, machines: int = 3) -> None:
                 one.down()
 
 
+OUTPUT = """
+import os, sys
+block = os.urandom(1 << 20)
+with open("outputs/model.bin", "wb") as file:
+    for n in range(int(sys.argv[1]) >> 20):
+        file.write(n.to_bytes(8, "big") + block[8:])
+    os.fsync(file.fileno())
+print("written", flush=True)
+"""
+
+
+def bench_output(size: int = 3 << 30) -> None:
+    """From the moment it is written until the run is over, against scp of the same file; and who held how much of it."""
+    with house() as (ws, folder), machine(folder / "m") as vm:
+        src = source(folder, OUTPUT)
+        for name, forwarding in (("tunnel", "auto"), ("no forwarding", "never")):
+            target = name.split()[0]
+            ws.compute.create(target, "ssh", **vm.options(forwarding=forwarding))
+            run = ws.submit("train.py", source_directory=src, arguments=[size], target=target)
+            wait_until(lambda r=run: "written" in r.logs(), 300, "the file")
+            began = time.monotonic()
+            peaks = _peaks_until_over(run, [House(folder / "home").server, *vm.processes("shunter")])
+            taken = time.monotonic() - began
+            [file] = run.files()
+            assert file["bytes"] == size
+            copied = _scp_home(vm, folder / "home" / "runs" / run.id[:2] / run.id / "files" / "outputs" / "model.bin")
+            say(f"{name}: {taken:.1f} s, scp {copied:.1f} s: {taken / copied:.2f} ×; "
+                f"the server's memory is at most {peaks[0] >> 20} MB, on the machine {max(peaks[1:]) >> 20} MB")  # fmt: skip
+            run.delete()
+            ws.compute.get(target).detach()
+
+
+def _peaks_until_over(run: Run, pids: list[int | None]) -> list[int]:
+    """The most memory that each of these processes held; those that are forked from them meanwhile count as they do."""
+    found = dict.fromkeys(pids, 0)
+    while not run.refresh().is_over:
+        for pid in pids:
+            try:
+                words = Path(f"/proc/{pid}/status").read_text().split()
+                found[pid] = max(found[pid], int(words[words.index("VmHWM:") + 1]) << 10)
+            except (OSError, ValueError):
+                continue
+        time.sleep(0.2)
+    return list(found.values())
+
+
+def _scp_home(vm: Machine, file: Path) -> float:
+    """The same file once more, from the machine."""
+    there, here = vm.home / "model.bin", file.with_name("copy")
+    shutil.copyfile(file, there)
+    os.sync()
+    began = time.monotonic()
+    known = f"UserKnownHostsFile={vm.known_hosts()}"
+    subprocess.run(["scp", "-q", "-i", vm.key, "-o", known, f"vm@{vm.address}:model.bin", here], check=True)
+    taken = time.monotonic() - began
+    there.unlink()
+    here.unlink()
+    return taken
+
+
 def _cpu(pid: int | None) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -281,7 +342,8 @@ def delayed(address: str, seconds: float) -> Iterator[int]:
 
 
 BENCHES: dict[str, Callable[[], None]] = {
-    "first-line": bench_first_line, "rate": bench_rate, "snapshot": bench_snapshot, "watch": bench_watch,
+    "first-line": bench_first_line, "rate": bench_rate, "snapshot": bench_snapshot, "output": bench_output,
+    "watch": bench_watch,
 }  # fmt: skip
 
 
@@ -289,6 +351,7 @@ TITLES = {
     "first-line": "Submit to the script's first line, warm target",
     "rate": "200 trivial runs",
     "snapshot": "A snapshot of 1 GiB in 100 files",
+    "output": "An output of 3 GiB comes home",
     "watch": "200 connections to 3 sshd, nothing running",
 }
 
