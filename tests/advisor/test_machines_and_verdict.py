@@ -25,11 +25,11 @@ def run(work: float, serial: float, machine: Machine) -> tuple[float, Usage]:
     return seconds, Usage(busy, min(1.0, busy * 1.2), 0.01, memory_peak_gib=2.0)
 
 
-def examples() -> list[MachineExample]:
+def examples(start: float | None = None) -> list[MachineExample]:
     out = []
     rng = np.random.default_rng(0)
     for index in range(40):
-        work, serial = float(np.exp(rng.normal(6, 1))), float(np.exp(rng.normal(3, 1)))
+        work, serial = float(np.exp(rng.normal(6, 1))), start or float(np.exp(rng.normal(3, 1)))
         seconds, usage = {}, {}
         for machine in MACHINES:
             took, used = run(work, serial, machine)
@@ -159,6 +159,25 @@ def test_the_verdict_follows_what_other_workloads_did(work: float, serial: float
     said, chances = size_verdict(used, BY_NAME["m4"], took, verdict_examples())
     assert said == expected
     assert sum(chances.values()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("work", "serial", "expected"), [(3000, 40, "up"), (60, 200, "down"), (200, 40, "keep")])
+def test_the_verdict_foresees_the_next_size_where_others_were_measured_on_it(
+    work: float, serial: float, expected: str
+) -> None:
+    took, used = run(work, serial, BY_NAME["m4"])
+    said, chances = size_verdict(used, BY_NAME["m4"], took, verdict_examples(), MACHINES, examples(start=40))
+    assert said == expected
+    assert sum(chances.values()) == pytest.approx(1.0)
+    assert min(chances.values()) >= 0
+
+
+def test_the_largest_size_and_one_that_nobody_measured_are_judged_without_foresight() -> None:
+    took, used = run(3000, 5, BY_NAME["m4"])
+    known = verdict_examples()
+    for machine in (MACHINES[-1], Machine("stranger", 4, 16)):
+        alone = size_verdict(used, machine, took, known)
+        assert size_verdict(used, machine, took, known, MACHINES, examples()) == alone
 
 
 def test_a_run_that_is_little_more_than_start_up_is_sent_down() -> None:

@@ -89,6 +89,20 @@ def pick_machine(times: Mapping[str, Estimate], machines: Sequence[Machine], by:
     return Pick(machine, time, usd, _expected_regret(scores, weights, noise, best))
 
 
+def chance_faster(
+    probe: Probe, larger: Machine, machines: Sequence[Machine], examples: Sequence[MachineExample], factor: float
+) -> float | None:
+    """Chance that a machine is at least `factor` times as fast as the probe was; None when too little is known."""
+    try:
+        times = predict_machines([probe], machines, examples)
+    except TooFewProbes:
+        return None
+    if larger.name not in times.columns:
+        return None
+    faster = math.log(probe.seconds) - times.columns[larger.name]
+    return float(times.weights @ (faster >= math.log(factor)))
+
+
 def usage_vector(usage: Usage, machine: Machine, seconds: float) -> tuple[float, ...]:
     """What a usage says about the workload, on scales that machines share; what was not measured is neutral."""
     memory = usage.memory_peak_gib if usage.memory_peak_gib is not None else 0.3 * machine.memory_gib

@@ -10,10 +10,11 @@ from functools import lru_cache
 import numpy as np
 from scipy import special
 
-from shunter.advisor.machines import usage_vector
+from shunter.advisor.machines import chance_faster, usage_vector
 from shunter.advisor.rules import Direction, Reason, reasons_for
+from shunter.advisor.similar import MachineExample
 from shunter.advisor.trees import Forest, grow_forest
-from shunter.advisor.values import Array, Machine, Usage, positive
+from shunter.advisor.values import Array, Machine, Point, Probe, Usage, positive
 
 # A larger size must be this much faster to be worth it, a smaller one at most this much slower.
 UP_FASTER = 1.6
@@ -21,6 +22,9 @@ DOWN_SLOWER = 1.15
 ENOUGH_SAMPLES = 30
 # Chances, both classes taken as equally common, from which up is said.
 UP_CUTS = (0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7)
+# Chance of a foreseen gain from which up is said. F1 gains from saying a class more often until its chance is half of
+# the F1 that is within reach, here about 0.7.
+UP_CHANCE = 0.35
 # Places in a verdict vector: the mean CPU share and the log seconds.
 CPU, LOG_SECONDS = 0, 11
 
@@ -51,12 +55,17 @@ class VerdictExample:
 
 
 def advise(
-    usage: Usage, machine: Machine, seconds: float, examples: Sequence[VerdictExample] = ()
+    usage: Usage,
+    machine: Machine,
+    seconds: float,
+    examples: Sequence[VerdictExample] = (),
+    machines: Sequence[Machine] = (),
+    measured: Sequence[MachineExample] = (),
 ) -> Advice:
     """Advice from one run; the size verdict is learned from the examples, the words come from the rules."""
     reasons = reasons_for(usage, machine)
     evidence = {key: value for reason in reasons for key, value in reason.evidence.items()}
-    size, chances = size_verdict(usage, machine, seconds, examples)
+    size, chances = size_verdict(usage, machine, seconds, examples, machines, measured)
     evidence |= {f"chance_{name}": round(chance, 3) for name, chance in chances.items()}
     confidence = chances.get(size, 0.5)
     verdict: Direction = size
@@ -71,19 +80,30 @@ def advise(
 
 
 def size_verdict(
-    usage: Usage, machine: Machine, seconds: float, examples: Sequence[VerdictExample] = ()
+    usage: Usage,
+    machine: Machine,
+    seconds: float,
+    examples: Sequence[VerdictExample] = (),
+    machines: Sequence[Machine] = (),
+    measured: Sequence[MachineExample] = (),
 ) -> tuple[Direction, dict[str, float]]:
     """Up, keep or down within the family, and the chance of each.
 
     Up means that the next size is at least 1.6 times as fast, down that the one below is at most 1.15 times slower.
+    With `machines` (the catalog) and workloads that were `measured` on them, up is what is foreseen of the next size.
     """
     positive(seconds, "seconds")
     learned = _learn(tuple(sorted(examples, key=lambda example: example.fingerprint)))
     if learned is None:
         return _by_rules(usage, machine)
     row = np.array(verdict_vector(usage, machine, seconds))
-    up = float(learned.forest.predict(row[None, :])[0, 0])
     down = learned.shrinking.chance(row)
+    foreseen = _foreseen(usage, machine, seconds, machines, measured)
+    if foreseen is not None:
+        rises = (1 - down) * foreseen
+        chances = {"up": rises, "keep": 1 - down - rises, "down": down}
+        return "down" if down >= 0.5 else "up" if foreseen >= UP_CHANCE else "keep", chances
+    up = float(learned.forest.predict(row[None, :])[0, 0])
     # The forest takes both classes as equally common; the chances say how often each is.
     odds = up / max(1 - up, 1e-9) * learned.common / (1 - learned.common)
     rises = (1 - down) * odds / (1 + odds)
@@ -98,6 +118,17 @@ def verdict_vector(usage: Usage, machine: Machine, seconds: float) -> tuple[floa
     committed = usage.memory_committed if usage.memory_committed is not None else vector[5]
     lean = math.log(machine.memory_gib / machine.vcpu)
     return (*vector, math.log(seconds), lean, math.log1p(runnable), min(committed, 3.0))
+
+
+def _foreseen(
+    usage: Usage, machine: Machine, seconds: float, machines: Sequence[Machine], measured: Sequence[MachineExample]
+) -> float | None:
+    """Chance that the next size of the family is worth it, from workloads measured on it."""
+    larger = [other for other in machines if other.family == machine.family and other.vcpu > machine.vcpu]
+    if not larger or not measured:
+        return None
+    probe = Probe(Point(machine=machine), seconds, usage=usage)
+    return chance_faster(probe, min(larger, key=lambda other: other.vcpu), machines, measured, UP_FASTER)
 
 
 def _by_rules(usage: Usage, machine: Machine) -> tuple[Direction, dict[str, float]]:

@@ -201,7 +201,7 @@ def verdicts(folder: Path, seeds: int, pool: Examples) -> list[Result | None]:
     tried: list[str] = []
     rng = np.random.default_rng(0)
     for workload in scout.read_workloads(folder, machines):
-        known = others(pool.verdicts, workload.group)
+        known, measured = others(pool.verdicts, workload.group), others(pool.machines, workload.group)
         for family in sorted({machine.family for machine in machines.values()}):
             names = [f"{family}.{size}" for size in (scout.SMALL, scout.MIDDLE, scout.LARGE)]
             if not all(name in workload.runs for name in names):
@@ -213,7 +213,9 @@ def verdicts(folder: Path, seeds: int, pool: Examples) -> list[Result | None]:
             groups.append(" ".join(workload.name))
             runs = workload.runs[names[1]]
             picks = [runs[int(np.random.default_rng(seed).integers(len(runs)))] for seed in range(seeds)]
-            said.append([size_verdict(run.usage, machines[names[1]], run.seconds, known)[0] for run in picks])
+            sizes, middle_size = list(machines.values()), machines[names[1]]
+            found = [size_verdict(run.usage, middle_size, run.seconds, known, sizes, measured) for run in picks]
+            said.append([verdict for verdict, _ in found])
     if not truth:
         return []
     score = float(np.mean([macro_f1(truth, [s[seed] for s in said]) for seed in range(seeds)]))
