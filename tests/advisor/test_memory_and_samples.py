@@ -94,6 +94,14 @@ def test_a_burstable_machine_slows_down_when_its_credits_are_gone() -> None:
     assert burst.median > 2 * steady.median
 
 
+def test_repetitions_that_differ_were_throttled_on_a_burstable_machine_only() -> None:
+    alike = [TimeSample(1000, 10), TimeSample(6000, 60), TimeSample(15000, 250)]
+    apart = [TimeSample(1000, 10), TimeSample(6000, 60), TimeSample(15000, 250, 100)]
+    burst, steady = Machine("b", 1, 2, baseline_vcpu=0.2), Machine("s", 1, 2)
+    assert predict_full_time(apart, 60000, burst).median < predict_full_time(alike, 60000, burst).median
+    assert predict_full_time(apart, 60000, steady) == predict_full_time(alike, 60000, steady)
+
+
 def test_one_sample_is_proportional_and_wide() -> None:
     one = predict_full_time([TimeSample(1000, 10.0)], 10_000)
     two = predict_full_time([TimeSample(1000, 10.0), TimeSample(2000, 20.0)], 10_000)

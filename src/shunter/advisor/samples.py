@@ -14,11 +14,15 @@ from shunter.advisor.process import Process, fit_process
 from shunter.advisor.values import Array, Estimate, Machine, estimate_from_log, positive
 
 # Seconds at full speed that a burstable machine in steady use has in hand, when nothing better is known.
-CREDIT_SECONDS = 60.0
+CREDIT_SECONDS = 45.0
 # The share of a processor that a job keeps busy at full speed; only that much of it can be throttled.
-BUSY = 2 / 3
+BUSY = 0.8
+# Repetitions on a burstable machine that differ were throttled in part: the others took at least this share of the mean.
+LEAST_SHARE = 0.3
 # How far samples are from a line that is right, as a share.
 SAMPLE_NOISE = 0.05
+# What a line missed on fewer workloads than this may be their own: half of it is believed.
+ENOUGH_OTHERS = 3
 # Spread of log(full time / straight line) when no other workload taught it.
 PLAIN_SPREAD = 0.3
 
@@ -75,7 +79,8 @@ def predict_full_time(
     mean, sd = math.log(line), PLAIN_SPREAD * (1.0 if len(ordered) > 2 else 1.1 if len(ordered) > 1 else 2.0)
     if known is not None and len(ordered) > 1:
         shift, width = known.predict(_features(ordered, full_size, machine, line))
-        mean, sd = mean + float(shift[0, 0]), float(width[0, 0])
+        believed = 1.0 if len({example.group for example in examples}) >= ENOUGH_OTHERS else 0.5
+        mean, sd = mean + believed * float(shift[0, 0]), float(width[0, 0])
     answer = estimate_from_log(mean, sd)
     if answer.median >= limit:
         return Estimate(limit * 1.005, min(answer.low, limit * 0.98), limit * 1.02, ("cut off at the limit",))
@@ -85,7 +90,7 @@ def predict_full_time(
 def _line(samples: Sequence[TimeSample], full_size: float, machine: Machine | None) -> float:
     share = min(machine.baseline_vcpu / BUSY, 1.0) if machine and machine.baseline_vcpu else 1.0
     sizes = np.array([sample.data_size for sample in samples])
-    seconds = np.array([_at_full_speed(sample.seconds, share) for sample in samples])
+    seconds = np.array([_at_full_speed(_unhindered(sample, machine), share) for sample in samples])
     if len(set(sizes.tolist())) == 1:
         return _throttled(float(np.median(seconds)) * full_size / sizes[0], share)
     design = np.stack([np.ones(len(sizes)), sizes], axis=1) / seconds[:, None]
@@ -97,6 +102,16 @@ def _line(samples: Sequence[TimeSample], full_size: float, machine: Machine | No
     doubt = 0.5 / (1 + SAMPLE_NOISE**2 / missed) if missed else 0.0
     cheapest = math.log(float((seconds / sizes).min()) * full_size)
     return _throttled(math.exp((1 - doubt) * math.log(float(start + each * full_size)) + doubt * cheapest), share)
+
+
+def _unhindered(sample: TimeSample, machine: Machine | None) -> float:
+    """Seconds of the repetitions that were not throttled.
+
+    When one or two of three were, the others are 0.7 or 1.4 standard deviations below the mean: one is taken.
+    """
+    if machine is None or not machine.baseline_vcpu:
+        return sample.seconds
+    return max(sample.seconds - sample.sd_seconds, LEAST_SHARE * sample.seconds)
 
 
 def _at_full_speed(seconds: float, share: float) -> float:
@@ -131,6 +146,6 @@ def _learn(examples: tuple[SampleExample, ...]) -> Process | None:
         groups.append(example.group)
     if len(rows) < 10:
         return None
-    if len(set(groups)) < 3:
+    if len(set(groups)) < ENOUGH_OTHERS:
         groups = [f"{group}{index % 10}" for index, group in enumerate(groups)]
     return fit_process(np.array(rows), np.array(targets), groups)
