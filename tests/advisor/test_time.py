@@ -213,3 +213,17 @@ def test_a_parameter_without_effect_is_found_to_have_none() -> None:
     one, two = predict_run_time(probes, [Point(6, 1500, "MB", {"odd": o}) for o in (1.0, 10.0)])
     assert one.median == pytest.approx(two.median, rel=0.03)
     assert one.median == pytest.approx(20 + 0.5 * 1500 / 6, rel=0.05)
+
+
+def test_a_limit_that_is_never_reached_changes_nothing() -> None:
+    probes = [
+        Probe(Point(nodes, data, "GB", {"rounds": rounds}), 10 + data * min(rounds, 50) / nodes)
+        for nodes in (2.0, 4.0, 8.0)
+        for data in (10.0, 20.0)
+        for rounds in (10.0, 50.0, 100.0)
+    ]
+    asked = [Point(4.0, 20.0, "GB", {"rounds": rounds}) for rounds in (50.0, 100.0, 400.0)]
+    reached, beyond, far = predict_run_time(probes, asked)
+    assert beyond.median == pytest.approx(reached.median, rel=1e-6)
+    assert far.median == pytest.approx(reached.median, rel=1e-6)
+    assert predict_run_time(probes, [Point(4.0, 20.0, "GB", {"rounds": 20.0})])[0].median < 0.7 * reached.median

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from shunter.advisor.values import Array, Point, Probe, one_unit
 WIDEST_DATA_RANGE = 1e5
 # A parameter may be zero; then the term that it multiplies is this small a share of its largest.
 ZERO_SHARE = 0.02
+# Between two values of a parameter nothing changes when so many pairs of probes differ by this log share or less.
+ENOUGH_PAIRS = 3
+NO_CHANGE = 0.02
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,33 @@ def columns_of(probes: Sequence[Probe], points: Sequence[Point]) -> tuple[Column
     cores = np.array([p.machine.vcpu if p.machine else 1.0 for p in every])
     both = Columns(tuple(labels[j] for j in keep), has_data, raw[:, keep], machines, cores)
     return _part(both, slice(0, len(probes))), _part(both, slice(len(probes), None))
+
+
+def within_reach(known: Columns, asked: Columns, log_seconds: Array) -> tuple[Columns, Columns]:
+    """The columns with every parameter cut where it stops to matter: a limit that is never reached changes nothing.
+
+    More rounds than it takes to converge, for example. Only pairs of probes that are alike in all else can tell.
+    """
+    low, high = np.full(len(known.names), -np.inf), np.full(len(known.names), np.inf)
+    for j in range(known.first_parameter, len(known.names)):
+        levels = np.unique(known.values[:, j]).tolist()
+        while len(levels) > 2 and _no_change(known, log_seconds, j, levels[-1], levels[-2]):
+            levels.pop()
+            high[j] = levels[-1]
+        while len(levels) > 2 and _no_change(known, log_seconds, j, levels[0], levels[1]):
+            levels.pop(0)
+            low[j] = levels[0]
+    cut = [replace(columns, values=np.clip(columns.values, low, high)) for columns in (known, asked)]
+    return cut[0], cut[1]
+
+
+def _no_change(known: Columns, log_seconds: Array, column: int, one: float, other: float) -> bool:
+    alike: dict[tuple[object, ...], dict[float, float]] = {}
+    for row, machine, log in zip(known.values.tolist(), known.machines, log_seconds.tolist(), strict=True):
+        if row[column] in (one, other):
+            alike.setdefault((machine, *row[:column], *row[column + 1 :]), {})[row[column]] = log
+    gaps = [abs(pair[one] - pair[other]) for pair in alike.values() if len(pair) == 2]
+    return len(gaps) >= ENOUGH_PAIRS and float(np.mean(gaps)) <= NO_CHANGE
 
 
 def _part(columns: Columns, rows: slice) -> Columns:

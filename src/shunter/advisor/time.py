@@ -9,13 +9,15 @@ import numpy as np
 from scipy import stats
 
 from shunter.advisor.errors import TooFewProbes
-from shunter.advisor.features import Columns, columns_of
+from shunter.advisor.features import Columns, columns_of, within_reach
 from shunter.advisor.physics import TimePrior
 from shunter.advisor.timemodel import ENOUGH_FOR_AN_ODD_ONE, MANY, Model, fit_model
 from shunter.advisor.values import Array, Estimate, Point, Probe, estimate_from_log
 
 # With this many points, the odd ones may be a regime of their own (memory ran short) and not accidents.
 ENOUGH_FOR_A_REGIME = 12
+# The power of data per node with which such a regime slows down.
+REGIME_POWER = 6.0
 # With this many points, parameters may be found to have no effect at all, and only what a model foretells counts.
 ENOUGH_TO_IGNORE = 10
 # Models that are this much less likely than the best have no say.
@@ -98,6 +100,7 @@ def _predict(
     """
     known, asked = columns_of(done, points)
     log_seconds = np.log([probe.seconds for probe in done])
+    known, asked = within_reach(known, asked, log_seconds)
     fewest = min(float(known.values[:, 0].min()), float(asked.values[:, 0].min()))
     shifts = [shift for shift in prior.coordinators if fewest - shift >= 0.5] or [0.0]
     # Few points cannot tell whether memory runs short somewhere: it stays possible.
@@ -114,7 +117,9 @@ def _predict(
     if known.has_data and not few:
         models.append(fit_model(known, asked, log_seconds, likely, True, prior))
     if bounds is not None or (len(done) >= ENOUGH_FOR_A_REGIME and any(model.odd for model in models)):
-        models.append(fit_model(known, asked, log_seconds, likely, False, even))
+        # Only many points tell how steeply.
+        regime = replace(prior, spill_power=REGIME_POWER) if len(done) > MANY else even
+        models.append(fit_model(known, asked, log_seconds, likely, False, regime))
     if len(done) >= ENOUGH_TO_IGNORE and len(known.names) > known.first_parameter:
         fewer, fewer_asked = known.without_parameters(), asked.without_parameters()
         models.append(fit_model(fewer, fewer_asked, log_seconds, likely, True, even))
