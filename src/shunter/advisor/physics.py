@@ -22,7 +22,6 @@ class TimePrior:
     parallel_sd: float = 1.0
     load: float = -0.5
     load_sd: float = 1.2
-    load_parameter_sd: float = 0.2
     serial: float = -1.0
     serial_sd: float = 1.2
     data_serial: float = -1.75
@@ -75,7 +74,7 @@ def run_time_physics(columns: Columns, z: Array, level: float, prior: TimePrior)
     depends = 0.0 if parameters else None
     terms = [term(0.0, prior.parallel_sd, -1, 1, depends, (prior.nodes_sd, prior.data_sd))]
     if parameters:
-        terms.append(term(prior.load, prior.load_sd, -1, 1, depends, (0, 0), prior.load_parameter_sd))
+        terms.append(term(prior.load, prior.load_sd, -1, 1))
     terms.append(term(prior.serial, prior.serial_sd, 0, 0))
     terms.append(term(prior.talk, prior.talk_sd, 1, 0))
     if data is not None:

@@ -105,9 +105,6 @@ def _predict(
     shifts = [shift for shift in prior.coordinators if fewest - shift >= 0.5] or [0.0]
     # Few points cannot tell whether memory runs short somewhere: it stays possible.
     few = len(done) < ENOUGH_FOR_AN_ODD_ONE
-    if len(done) <= MANY:
-        # What loading depends on, and how steeply short memory slows down, only many points tell.
-        prior = replace(prior, load_parameter_sd=0.0)
     even = prior if few else replace(prior, spill=NEVER)
     if len(done) > MANY and len(shifts) > 1:
         shifts = [_best_shift(done, points[:1], shifts, even)]
@@ -120,6 +117,7 @@ def _predict(
     if known.has_data and not few:
         models.append(fit_model(known, asked, log_seconds, likely, True, prior))
     if bounds is not None or (len(done) >= ENOUGH_FOR_A_REGIME and any(model.odd for model in models)):
+        # How steeply short memory slows down, only many points tell.
         regime = replace(prior, spill_power=REGIME_POWER) if len(done) > MANY else even
         models.append(fit_model(known, asked, log_seconds, likely, False, regime))
     if len(done) >= ENOUGH_TO_IGNORE and len(known.names) > known.first_parameter:
