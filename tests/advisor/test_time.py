@@ -227,3 +227,5 @@ def test_a_limit_that_is_never_reached_changes_nothing() -> None:
     assert beyond.median == pytest.approx(reached.median, rel=1e-6)
     assert far.median == pytest.approx(reached.median, rel=1e-6)
     assert predict_run_time(probes, [Point(4.0, 20.0, "GB", {"rounds": 20.0})])[0].median < 0.7 * reached.median
+    again = [*probes, *(Probe(probe.point, probe.seconds * 1.2) for probe in probes)]
+    assert predict_run_time(again, asked) == predict_run_time(again[::-1], asked)

@@ -107,11 +107,12 @@ def within_reach(known: Columns, asked: Columns, log_seconds: Array) -> tuple[Co
 
 
 def _no_change(known: Columns, log_seconds: Array, column: int, one: float, other: float) -> bool:
-    alike: dict[tuple[object, ...], dict[float, float]] = {}
+    alike: dict[tuple[object, ...], dict[float, list[float]]] = {}
     for row, machine, log in zip(known.values.tolist(), known.machines, log_seconds.tolist(), strict=True):
         if row[column] in (one, other):
-            alike.setdefault((machine, *row[:column], *row[column + 1 :]), {})[row[column]] = log
-    gaps = [abs(pair[one] - pair[other]) for pair in alike.values() if len(pair) == 2]
+            pair = alike.setdefault((machine, *row[:column], *row[column + 1 :]), {})
+            pair.setdefault(row[column], []).append(log)
+    gaps = [abs(np.mean(pair[one]) - np.mean(pair[other])) for pair in alike.values() if len(pair) == 2]
     return len(gaps) >= ENOUGH_PAIRS and float(np.mean(gaps)) <= NO_CHANGE
 
 
