@@ -63,6 +63,13 @@ def test_an_incomplete_folder_gives_the_rows_that_it_can(data: Path, capsys: pyt
     assert "published" in capsys.readouterr().out
 
 
+def test_a_wrong_folder_or_protocol_is_refused_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for wrong, words in (([str(tmp_path / "nope")], "not a folder"), ([str(tmp_path), "--only", "bel"], "There are c3o, bell")):
+        with pytest.raises(SystemExit):
+            main(wrong)
+        assert words in capsys.readouterr().err
+
+
 def test_learned_examples_survive_the_way_to_the_file_and_back(data: Path, tmp_path: Path) -> None:
     learned = learn_examples(data)
     write_examples(learned, tmp_path / "out")

@@ -93,22 +93,24 @@ def size_verdict(
     With `machines` (the catalog) and workloads that were `measured` on them, up is what is foreseen of the next size.
     """
     positive(seconds, "seconds")
-    learned = _learn(tuple(sorted(examples, key=lambda example: example.fingerprint)))
-    if learned is None:
+    known = tuple(sorted(examples, key=lambda example: example.fingerprint))
+    common = _common_up(known)
+    if not 0 < common < 1:
         return _by_rules(usage, machine)
     row = np.array(verdict_vector(usage, machine, seconds))
-    down = learned.shrinking.chance(row)
+    down = _learn_down(known).chance(row)
     foreseen = _foreseen(usage, machine, seconds, machines, measured)
     if foreseen is not None:
         rises = (1 - down) * foreseen
         chances = {"up": rises, "keep": 1 - down - rises, "down": down}
         return "down" if down >= 0.5 else "up" if foreseen >= UP_CHANCE else "keep", chances
-    up = float(learned.forest.predict(row[None, :])[0, 0])
+    forest, cut = _learn_up(known)
+    up = float(forest.predict(row[None, :])[0, 0])
     # The forest takes both classes as equally common; the chances say how often each is.
-    odds = up / max(1 - up, 1e-9) * learned.common / (1 - learned.common)
+    odds = up / max(1 - up, 1e-9) * common / (1 - common)
     rises = (1 - down) * odds / (1 + odds)
     chances = {"up": rises, "keep": 1 - down - rises, "down": down}
-    return "down" if down >= 0.5 else "up" if up >= learned.cut else "keep", chances
+    return "down" if down >= 0.5 else "up" if up >= cut else "keep", chances
 
 
 def verdict_vector(usage: Usage, machine: Machine, seconds: float) -> tuple[float, ...]:
@@ -156,31 +158,33 @@ class _Shrinking:
         return float(special.ndtr(gap))
 
 
-@dataclass(frozen=True)
-class _Learned:
-    """The forest for "up", how common that is, the cut that serves best on programs left out, and the line."""
+def _common_up(examples: tuple[VerdictExample, ...]) -> float:
+    """How common "up" is; 0 when too few are known to learn from."""
+    if len(examples) < 20 or len({example.group for example in examples}) < 3:
+        return 0.0
+    return sum(_is_up(example) for example in examples) / len(examples)
 
-    forest: Forest
-    common: float
-    cut: float
-    shrinking: _Shrinking
+
+def _is_up(example: VerdictExample) -> bool:
+    return verdict_of(example.faster_up, example.slower_down) == "up"
 
 
 @lru_cache(maxsize=64)
-def _learn(examples: tuple[VerdictExample, ...]) -> _Learned | None:
-    groups = [example.group for example in examples]
-    if len(examples) < 20 or len(set(groups)) < 3:
-        return None
+def _learn_up(examples: tuple[VerdictExample, ...]) -> tuple[Forest, float]:
+    """The forest for "up", and the cut that serves best on programs left out."""
     rows = np.array([example.vector for example in examples])
-    truth = [verdict_of(example.faster_up, example.slower_down) == "up" for example in examples]
-    common = sum(truth) / len(truth)
-    if not 0 < common < 1:
-        return None
-    forest = grow_forest(rows, np.where(truth, 0, 1), groups, count=2)
+    truth = [_is_up(example) for example in examples]
+    forest = grow_forest(rows, np.where(truth, 0, 1), [example.group for example in examples], count=2)
     named = [str(up) for up in truth]
     scores = [macro_f1(named, [str(bool(up)) for up in forest.left_out[:, 0] >= cut]) for cut in UP_CUTS]
+    return forest, UP_CUTS[int(np.argmax(scores))]
+
+
+@lru_cache(maxsize=64)
+def _learn_down(examples: tuple[VerdictExample, ...]) -> _Shrinking:
+    rows = np.array([example.vector for example in examples])
     down = np.array([example.steady_down or example.slower_down for example in examples])
-    return _Learned(forest, common, UP_CUTS[int(np.argmax(scores))], _shrinking(_causes(rows), down))
+    return _shrinking(_causes(rows), down)
 
 
 def _causes(rows: Array) -> Array:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
+from shunter.advisor.errors import AdvisorError
 from shunter.advisor.evaluate import accelerators, sizing, spark
 from shunter.advisor.evaluate.results import Result
 from shunter.advisor.learn import learn_examples
@@ -35,6 +36,8 @@ def evaluate(data: Path, seeds: int = 5, splits: int = 300, only: str = "") -> l
         "pollux": lambda: accelerators.placements(data / "pollux", pool()),
         "mlperf": lambda: accelerators.counts(data / "mlperf", pool()),
     }
+    if only and only not in protocols:
+        raise AdvisorError(f"There is no protocol {only!r}. There are {', '.join(protocols)}.")
     out: list[Result] = []
     for name, protocol in protocols.items():
         if only in ("", name):
@@ -56,7 +59,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--splits", type=int, default=300, help="C3O 90/10 splits per job and machine type")
     parser.add_argument("--only", default="", help="one protocol: c3o, bell, clusters, machines, memory, ...")
     chosen = parser.parse_args(arguments)
-    results = evaluate(chosen.data, chosen.seeds, chosen.splits, chosen.only)
+    if not chosen.data.is_dir():
+        parser.error(f"{chosen.data} is not a folder.")
+    try:
+        results = evaluate(chosen.data, chosen.seeds, chosen.splits, chosen.only)
+    except AdvisorError as error:
+        parser.error(str(error))
     if chosen.json:
         print(json.dumps([result.as_dict() for result in results], indent=1))
     else:
