@@ -7,12 +7,14 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import shunter
 from shunter.errors import AuthError, ConfigError, NotFound, RunFailed, ServerUnreachable
 from shunter.home import HomeFolder
+from shunter.sdk.client import Client
 from shunter.sdk.connect import connect, status, stop
 from shunter.testing.house import House, wait_until
 
@@ -78,6 +80,35 @@ def test_the_log_is_live_and_needs_no_newline(ws: shunter.Workspace, tmp_path: P
             assert run.status == "Running"
             gate.touch()
     assert seen == b"50 % done\n"
+
+
+def test_who_follows_a_silent_run_is_told_once(ws: shunter.Workspace, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    code = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.02)\nprint('on')\ntime.sleep(2)\n"
+    run = ws.submit("train.py", source_directory=write(tmp_path / "src", code), arguments=[gate])
+    told: list[str] = []
+
+    def on_silence() -> None:
+        told.append(run.why()["status"])
+        gate.touch()
+
+    assert b"".join(run.follow(on_silence=on_silence)) == b"on\n"
+    assert len(told) == 1
+
+
+def test_no_answer_is_left_to_be_closed_at_its_end(ws: shunter.Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Ctrl-C that comes while the interpreter closes a forgotten stream is dropped without a word."""
+    answers: list[Any] = []
+    send = Client._send
+
+    def kept(*words: Any) -> Any:
+        answers.append(send(*words))
+        return answers[-1]
+
+    monkeypatch.setattr(Client, "_send", kept)
+    ws.client.get("/api/v1/server")
+    assert list(ws.client.stream("/api/v1/server"))
+    assert [answer.closed for answer in answers] == [True, True]
 
 
 def test_any_bytes_come_home_as_they_are(ws: shunter.Workspace, tmp_path: Path) -> None:

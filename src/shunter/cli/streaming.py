@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import threading
-import time
-from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shunter.cli import CANCELED, COMPLETED, FAILED, INTERRUPTED
@@ -17,8 +15,6 @@ if TYPE_CHECKING:
     from shunter.sdk.run import Run
 
 EXIT_STATUS = {"Completed": COMPLETED, "Failed": FAILED, "Canceled": CANCELED}
-#: A run that says nothing for so long has its reason told, on a terminal.
-SILENT_SECONDS = 1.5
 
 
 def watch(run: Run, as_json: bool, extra: dict[str, Any] | None = None) -> int:
@@ -58,13 +54,11 @@ def outcome_line(run: Run) -> str:
 def _stream(run: Run, as_json: bool) -> None:
     out = sys.stderr.buffer if as_json else sys.stdout.buffer
     last = b"\n"
-    with _telling_why_it_waits(run, enabled=not as_json and is_terminal()) as said:
-        for chunk in run.follow():
-            said.set()
-            out.write(chunk)
-            out.flush()
-            last = chunk[-1:]
-        run.wait()
+    for chunk in run.follow(on_silence=partial(_tell_why_it_waits, run) if not as_json and is_terminal() else None):
+        out.write(chunk)
+        out.flush()
+        last = chunk[-1:]
+    run.wait()
     if last != b"\n":
         out.write(b"\n")
         out.flush()
@@ -105,23 +99,8 @@ def _say_how_to_go_on(run: Run, as_json: bool, extra: dict[str, Any] | None) -> 
         print(words)
 
 
-@contextlib.contextmanager
-def _telling_why_it_waits(run: Run, enabled: bool) -> Iterator[threading.Event]:
-    said = threading.Event()
-
-    def tell() -> None:
-        # Not woken by the first words: CPython may lose a Ctrl-C that comes at the very moment when another thread ends.
-        time.sleep(SILENT_SECONDS)
-        if said.is_set():
-            return
-        with contextlib.suppress(Exception):
-            why = run.why()
-            if not said.is_set() and why["status"] not in ("Running", "Finalizing", *EXIT_STATUS):
-                print(paint(f"{why['status']}: {clean(' '.join(why['reasons']))}", "dim"), flush=True)
-
-    if enabled:
-        threading.Thread(target=tell, daemon=True).start()
-    try:
-        yield said
-    finally:
-        said.set()
+def _tell_why_it_waits(run: Run) -> None:
+    with contextlib.suppress(Exception):
+        why = run.why()
+        if why["status"] not in ("Running", "Finalizing", *EXIT_STATUS):
+            print(paint(f"{why['status']}: {clean(' '.join(why['reasons']))}", "dim"), flush=True)

@@ -61,6 +61,8 @@ class Client:
             try:
                 response = self._send(connection, method, path, body, query, content_type)
                 data = response.read()
+                # Not left to its end: what comes up while a stream is finalized, a Ctrl-C too, is dropped without a word.
+                response.close()
             except (OSError, http.client.HTTPException) as error:
                 self.close()
                 if last or fresh or streaming:
@@ -92,6 +94,7 @@ class Client:
                 raise _error(response.status, response.read())
             while piece := response.read1(size) if live or body is not None else response.read(size):
                 yield piece
+            response.close()
         finally:
             connection.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 OVER = ("Completed", "Failed", "Canceled")
 WAIT_SECONDS = 50.0
+#: Who follows a run that says nothing for so long may be told why.
+SILENT_SECONDS = 1.5
 
 
 class Run:
@@ -111,12 +113,19 @@ class Run:
         return self
 
     def follow(
-        self, *, offset: int = 0, attempt: int = 0, node: int = 0, timeout_seconds: float | None = None
-    ) -> Iterator[bytes]:
-        """The log as it comes, until the run is over; goes on after a lost connection and over attempts."""
+        self, *, offset: int = 0, attempt: int = 0, node: int = 0, timeout_seconds: float | None = None,
+        on_silence: Callable[[], None] | None = None,
+    ) -> Iterator[bytes]:  # fmt: skip
+        """The log as it comes, until the run is over; goes on after a lost connection and over attempts.
+
+        `on_silence` is called once when nothing has come for a second and a half.
+        """
         until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        silent_at = time.monotonic() + SILENT_SECONDS
         while until is None or time.monotonic() < until:
             wait = WAIT_SECONDS if until is None else max(0.01, min(WAIT_SECONDS, until - time.monotonic()))
+            if on_silence is not None:
+                wait = min(wait, max(0.01, silent_at - time.monotonic()))
             try:
                 answer = self.workspace.client.raw(
                     "GET", self.path + "/log", query={"offset": offset, "wait": wait, "attempt": attempt, "node": node}
@@ -127,12 +136,16 @@ class Run:
             offset = int(answer.headers["x-shunter-offset"])
             attempt = int(answer.headers["x-shunter-attempt"])
             if answer.body:
+                on_silence = None
                 yield answer.body
             elif answer.headers["x-shunter-end"] == "1":
                 if int(answer.headers["x-shunter-attempts"]) <= attempt:
                     self.refresh()
                     return
                 attempt, offset = attempt + 1, 0
+            elif on_silence is not None and time.monotonic() >= silent_at:
+                on_silence()
+                on_silence = None
 
     def logs(self, *, attempt: int = 0, node: int = 0) -> str:
         """All the run has said so far."""
