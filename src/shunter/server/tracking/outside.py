@@ -18,13 +18,13 @@ def take(parts: Parts, call: str, body: bytes, by_owner: bool) -> None:
     run_id = str(about.get("run_id") or about.get("run_uuid") or "")
     if not parts.tracking.projection.is_known(run_id):
         return
-    given = {"log-metric": {"metrics": [about]}, "log-parameter": {"params": [about]}, "set-tag": {"tags": [about]}}
-    said: dict[str, Any] = about if call == "log-batch" else given.get(call, {})
-    if call == "delete-tag":
-        tag_run(parts, run_id, {}, (str(about["key"]),))
+    part = {"log-metric": "metrics", "log-parameter": "params", "set-tag": "tags", "delete-tag": "tags"}.get(call)
+    said: dict[str, Any] = {part: [about]} if part else about
     # What MLflow says to itself stays there.
     tags = {key: value for key, value in _pairs(said.get("tags")).items() if not key.startswith(("mlflow.", "shunter."))}
-    if tags:
+    if tags and call == "delete-tag":
+        tag_run(parts, run_id, {}, tuple(tags))
+    elif tags:
         tag_run(parts, run_id, tags)
     if by_owner:
         lines = metric_lines(said.get("metrics") or [], {})
